@@ -20,8 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#ifdef TESS_NCCL_OVER_MPI
-#include "nccl_over_mpi.h"
+#if defined TESS_NCCL_OVER_MPI || defined TESS_EMULATED_GPU
+#include "../../tests/gpu/nccl_over_mpi.h"
 #elif defined TESS_HAVE_NCCL && defined STARPU_USE_CUDA
 #include <cuda_runtime_api.h>
 #include <nccl.h>

@@ -9,6 +9,9 @@
  * case. */
 #include "nccl_over_mpi.h"
 #include "runtime.h"
+#ifdef TESS_EMULATED_GPU
+#include "emulated_cuda.h"
+#endif
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +31,7 @@ struct group {
     MPI_Request *request; /* NULL: it has not begun */
     struct group *next;
 };
+#ifndef TESS_EMULATED_GPU
 struct over_mpi_stream {
     uint64_t submitted, ended; /* groups */
     bool expects;              /* one that is in progress */
@@ -37,6 +41,7 @@ struct over_mpi_event {
     cudaStream_t stream;
     uint64_t after; /* so many groups */
 };
+#endif
 struct ncclComm {
     MPI_Comm mpi, meet;
     int rank;
@@ -50,8 +55,69 @@ struct ncclComm {
 static struct group *open_group;
 static uint64_t ids, comms; /* that were made, in the same order on all ranks */
 
+/* ---- groups ---- */
+
+/* What will come is nothing until it has. */
+static void begin(struct group *g)
+{
+    g->request = tess_alloc((size_t)(g->parts + 1) * sizeof *g->request);
+    for (int i = 0; i < g->parts; i++) {
+        const struct part *p = &g->part[i];
+        TESS_ASSERT(p->bytes < PIECE);
+        if (!p->sends) memset(p->data, 0xff, p->bytes);
+        if (p->sends)
+            MPI_Issend(p->data, (int)p->bytes, MPI_BYTE, p->peer, 0, g->comm->mpi, &g->request[i]);
+        else
+            MPI_Irecv(p->data, (int)p->bytes, MPI_BYTE, p->peer, 0, g->comm->mpi, &g->request[i]);
+    }
+}
+
+/* Has the group at the head of its stream ended? Then it is gone. */
+static bool is_through(void *group)
+{
+    struct group *g = group;
+    int ended;
+    if (!g->request) begin(g);
+    MPI_Testall(g->parts, g->request, &ended, MPI_STATUSES_IGNORE);
+    if (!ended) return false;
+    free(g->part);
+    free(g->request);
+    free(g);
+    return true;
+}
+
 /* ---- CUDA ---- */
 
+#ifdef TESS_EMULATED_GPU
+static void check_on_device(const void *data, size_t bytes)
+{
+    if (!emulated_is_on(emulated_device(), data, bytes))
+        emulated_broken("NCCL: a buffer is not on device %d", emulated_device());
+}
+static void expect(cudaStream_t stream)
+{
+    (void)stream;
+}
+static void put(cudaStream_t stream, struct group *g)
+{
+    emulated_until(stream, is_through, g);
+}
+#else
+static void check_on_device(const void *data, size_t bytes)
+{
+    (void)data, (void)bytes;
+}
+static void expect(cudaStream_t stream)
+{
+    stream->expects = true;
+}
+static void put(cudaStream_t stream, struct group *g)
+{
+    *stream->last = g;
+    stream->last = &g->next;
+    stream->submitted++;
+    stream->expects = false;
+}
 cudaError_t cudaSetDevice(int device)
 {
     TESS_ASSERT(device == tess_rank());
@@ -93,34 +159,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     return cudaSuccess;
 }
 
-static void begin(struct group *g)
-{
-    g->request = tess_alloc((size_t)(g->parts + 1) * sizeof *g->request);
-    for (int i = 0; i < g->parts; i++) {
-        const struct part *p = &g->part[i];
-        TESS_ASSERT(p->bytes < PIECE);
-        if (p->sends)
-            MPI_Issend(p->data, (int)p->bytes, MPI_BYTE, p->peer, 0, g->comm->mpi, &g->request[i]);
-        else
-            MPI_Irecv(p->data, (int)p->bytes, MPI_BYTE, p->peer, 0, g->comm->mpi, &g->request[i]);
-    }
-}
-
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     cudaStream_t s = event->stream;
-    for (struct group *g; (g = s->first);) {
-        int ended;
-        if (!g->request) begin(g);
-        MPI_Testall(g->parts, g->request, &ended, MPI_STATUSES_IGNORE);
-        if (!ended) break;
-        s->first = g->next;
-        if (!s->first) s->last = &s->first;
-        s->ended++;
-        free(g->part);
-        free(g->request);
-        free(g);
+    for (struct group *g, *next; (g = s->first); s->first = next, s->ended++) {
+        next = g->next;
+        if (!is_through(g)) break;
     }
+    if (!s->first) s->last = &s->first;
     return s->ended >= event->after ? cudaSuccess : cudaErrorNotReady;
 }
 
@@ -139,6 +185,8 @@ unsigned tess_gpu_first_node(void)
 {
     return 0; /* RAM */
 }
+
+#endif
 
 /* ---- NCCL ---- */
 
@@ -189,10 +237,7 @@ static void connect(ncclComm_t c, const struct group *g)
 
 static void launch(ncclComm_t c)
 {
-    *c->stream->last = c->launching;
-    c->stream->last = &c->launching->next;
-    c->stream->submitted++;
-    c->stream->expects = false;
+    put(c->stream, c->launching);
     c->launching = NULL;
     free(c->meeting);
 }
@@ -238,6 +283,7 @@ static ncclResult_t add(void *data, size_t bytes, int peer, bool sends, ncclComm
     struct group *g = open_group;
     if (!g || g->parts == MOST) return ncclInvalidUsage;
     if (c->launching) return ncclInvalidArgument;
+    check_on_device(data, bytes);
     if (g->parts == g->room) {
         g->room = g->room ? 2 * g->room : 8;
         g->part = tess_realloc(g->part, (size_t)g->room * sizeof *g->part);
@@ -270,7 +316,7 @@ ncclResult_t ncclGroupEnd(void)
         return ncclSuccess;
     }
     g->comm->launching = g;
-    g->comm->stream->expects = true;
+    expect(g->comm->stream);
     connect(g->comm, g);
     return ncclInProgress;
 }
