@@ -296,6 +296,20 @@ TEST(devices_of_ranks)
     CHECK_EQ(seen[1], 1);
 }
 
+/* The first run on a machine measures the bus of all devices, which no rank's tiles are planned beside: one measures,
+ * and nobody takes its memory before. */
+TEST(the_first_run_on_a_machine)
+{
+    char text[4000], environment[400], arguments[300];
+    snprintf(environment, sizeof environment,
+             "TESS_EMULATED_GPU=1300 STARPU_HOME=%s/fresh XDG_CACHE_HOME=%s/fresh TESS_EMULATED_TOGETHER=%s/devices "
+             "TESS_EMULATED_LATE=1 %s",
+             dir, dir, dir, two);
+    snprintf(arguments, sizeof arguments, "train %s/run.json output=%s/fresh-run %s", dir, dir, tiny);
+    CHECK_EQ(said(environment, arguments, text, sizeof text), 0);
+    if (check_failures) printf("%s", text);
+}
+
 /* What is not free, no cap gives. */
 TEST(memory_that_is_not_free)
 {
