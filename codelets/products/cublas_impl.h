@@ -20,8 +20,8 @@
 
 #define LT_EACH(f)                                                                                                     \
     f(Create) f(Destroy) f(GetStatusString) f(Matmul) f(MatmulAlgoGetHeuristic) f(MatmulDescCreate)                    \
-        f(MatmulDescSetAttribute) f(MatmulPreferenceCreate) f(MatmulPreferenceDestroy) f(MatmulPreferenceSetAttribute) \
-            f(MatrixLayoutCreate)
+        f(MatmulDescDestroy) f(MatmulDescSetAttribute) f(MatmulPreferenceCreate) f(MatmulPreferenceDestroy)            \
+            f(MatmulPreferenceSetAttribute) f(MatrixLayoutCreate) f(MatrixLayoutDestroy)
 static struct {
     char lack[300];
 #define LT_FIELD(f) decltype(cublasLt##f) *f;

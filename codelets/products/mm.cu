@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOTS = 4096, DEVICES = 64 }; /* a power of two; shapes of a run are some dozens */
+enum { SLOTS = 4096, DEVICES = 64 }; /* a power of two; shapes of a step are some dozens */
+enum { MOST = SLOTS / 2 };           /* plans that are kept; evaluations and generations may make any number */
 enum { RAGGED = 128, DEEP = 8192 };  /* k that is no multiple is ragged; from so much on it is cut */
 enum { OFFERS = 4 };                 /* algorithms that are tried, if the library refuses what it offered */
 
@@ -145,17 +146,41 @@ static void make_plan(plan *p)
     p->possible = choose(p);
 }
 
-/* The plan of a key, made at its first use; with the lock held. */
-static plan *find_plan(const key *of)
+/* Gives back what the library has made; with the lock held, and nobody uses a plan beyond it. */
+static void forget_plans()
+{
+    for (plan *p = table; p < table + SLOTS; p++) {
+        if (p->product) lt.MatmulDescDestroy(p->product);
+        for (cublasLtMatrixLayout_t layout : {p->a, p->b, p->c})
+            if (layout) lt.MatrixLayoutDestroy(layout);
+    }
+    memset(table, 0, sizeof table);
+    plans = 0;
+}
+
+/* Where a key's plan is, or will be. */
+static plan *place_of(const key *of)
 {
     size_t at = (size_t)hash(of) % SLOTS;
     while (table[at].known && memcmp(&table[at].of, of, sizeof *of)) at = (at + 1) % SLOTS;
-    if (table[at].known) return &table[at];
-    TESS_ASSERT(++plans < SLOTS);
-    table[at].of = *of;
-    table[at].known = true;
-    make_plan(&table[at]);
     return &table[at];
+}
+
+/* The plan of a key, made at its first use; with the lock held. Where there is no room for it all go, and those that
+ * are used are made again: the library's guesses are the same each time. */
+static plan *find_plan(const key *of)
+{
+    plan *p = place_of(of);
+    if (p->known) return p;
+    if (plans == MOST) {
+        forget_plans();
+        p = place_of(of);
+    }
+    plans++;
+    p->of = *of;
+    p->known = true;
+    make_plan(p);
+    return p;
 }
 
 static key key_of(const tess_cuda_mm *d, const void *a, const void *b, const void *c, const extra &e)
@@ -351,15 +376,17 @@ struct noise {
     }
 };
 
-/* The handle of the current device goes. StarPU's start may calibrate the bus, which ends in cudaDeviceReset
- * (_starpu_calibrate_bus in perfmodel_bus.c), and no handle outlives the context that it was made in. */
-static void forget_handle()
+/* The handle of the current device goes, and with it the plans, whose making makes one. StarPU's start may calibrate
+ * the bus, which ends in cudaDeviceReset (_starpu_calibrate_bus in perfmodel_bus.c), and no handle outlives the context
+ * that it was made in. */
+static void forget_device()
 {
     int device = 0;
     cudaGetDevice(&device);
     pthread_mutex_lock(&lock);
     if (handles[device]) lt.Destroy(handles[device]);
     handles[device] = NULL;
+    forget_plans();
     pthread_mutex_unlock(&lock);
 }
 
@@ -396,5 +423,5 @@ extern "C" void TESS_CUDA_NAME(matrix_rate)(const tess_work *w)
     cudaFree(room);
     if (start) cudaEventDestroy(start);
     if (end) cudaEventDestroy(end);
-    forget_handle();
+    forget_device();
 }

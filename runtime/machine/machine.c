@@ -86,25 +86,62 @@ tess_status tess_machine_check(const tess_machine *m)
     return TESS_OK;
 }
 
-/* All that this rank does by itself. */
-static tess_status start_alone(const tess_machine *m, const tess_rooms *rooms, tess_carriers *carrier)
+/* What is wrong before anything starts. */
+static tess_status check_start(const tess_machine *m, tess_carriers *carrier)
 {
     tess_cpu_kind kind;
     const char *cap;
     TESS_TRY(tess_machine_check(m));
     TESS_TRY(tess_cpu_cap(&kind, &cap));
     if (tess_session()) return tess_error(TESS_INVALID, "tess_start", "it runs already (tess_stop comes first)");
-    TESS_TRY(tess_environment_carrier(m->carrier, carrier));
-    tess_status status = start_starpu(m, rooms);
-    if (status != TESS_OK) {
-        tess_patience_stop();
-        tess_ram_flow_stop();
-        tess_tier_close();
-        tess_environment_leave();
-        return status;
-    }
+    return tess_environment_carrier(m->carrier, carrier);
+}
+
+static tess_status start_or_leave(const tess_machine *m, const tess_rooms *rooms)
+{
+    const tess_status status = start_starpu(m, rooms);
+    if (status == TESS_OK) return status;
+    tess_patience_stop();
+    tess_ram_flow_stop();
+    tess_tier_close();
+    tess_environment_leave();
+    return status;
+}
+
+/* Meets the other ranks where any of them has a GPU; false: none has. A simulated one is measured by nobody. */
+static bool meets_for_gpus(void)
+{
+#ifdef TESS_SIMULATED
+    return false;
+#else
+    int64_t gpus = tess_gpus();
+    if (tess_ranks() == 1 || tess_ranks_pretended()) return false;
+    tess_ranks_most(&gpus, 1);
+    return gpus > 0;
+#endif
+}
+
+/* StarPU's first start on a machine measures the copies of all its GPUs, with a context on each of them. So one rank
+ * of a machine starts it before the others, which read what that one measured, and no rank takes memory for its tiles
+ * before all have started: the contexts of others would be missing in it. All ranks call it, also those that will not
+ * start. */
+static tess_status start_in_turn(const tess_machine *m, const tess_rooms *rooms, tess_status ready)
+{
+    int here;
+    const bool meets = meets_for_gpus(), first = !meets || tess_rank_here(&here) == 0;
+    tess_status status = ready;
+    if (status == TESS_OK && first) status = start_or_leave(m, rooms);
+    if (meets) meets_for_gpus();
+    if (status == TESS_OK && !first) status = start_or_leave(m, rooms);
+    if (meets) meets_for_gpus();
+    return status;
+}
+
+/* All that this rank does by itself, with StarPU. */
+static tess_status start_rest(const tess_machine *m, const tess_rooms *rooms)
+{
     tess_progress_begin();
-    status = start_tiers(rooms);
+    const tess_status status = start_tiers(rooms);
     if (status != TESS_OK) {
         tess_stop();
         return status;
@@ -123,7 +160,8 @@ tess_status tess_start_rooms(const tess_machine *machine, const tess_rooms *room
     tess_carriers carrier;
     if (!rooms) rooms = &none;
     if (rooms->cpu_bytes) m.cpu_bytes = rooms->cpu_bytes;
-    tess_status status = start_alone(&m, rooms, &carrier);
+    tess_status status = start_in_turn(&m, rooms, check_start(&m, &carrier));
+    if (status == TESS_OK) status = start_rest(&m, rooms);
     /* What carries messages starts on all ranks or on none: of one that could not start, the others hear afterwards. */
     if (!tess_messages_meet(status == TESS_OK)) return status;
     const unsigned lanes = rooms->pipeline ? TESS_MESSAGE_LANES : 1;

@@ -9,18 +9,19 @@
  * and a group that stands in one behind another of its lane would hold up what other lanes put there, for which the
  * other's peers may wait.
  *
- * Communicators do not block: what takes its time is asked about, so no call waits for a rank that died. */
+ * Communicators do not block: what takes its time is asked about, so no call waits for a rank that died, and none for a
+ * peer. A group that connects two ranks for the first time gets to its stream when both have called their own, which
+ * may be long: one lane's must not hold up another's. */
 #include "gpu.h"
 #include "messages.h"
 #include <dlfcn.h>
-#include <math.h>
 #include <starpu.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#ifdef TESS_NCCL_OVER_MPI
-#include "nccl_over_mpi.h"
+#if defined TESS_NCCL_OVER_MPI || defined TESS_EMULATED_GPU
+#include "../../tests/gpu/nccl_over_mpi.h"
 #elif defined TESS_HAVE_NCCL && defined STARPU_USE_CUDA
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -49,7 +50,8 @@ struct lane {
     ncclComm_t comm;
     cudaStream_t stream;
     cudaEvent_t event[GROUPS];
-    uint64_t begun, ended;         /* groups */
+    uint64_t launched, ended;      /* groups */
+    const tess_exchange *launches; /* the one that may not be on the stream yet */
     tess_exchange *handed, **last; /* to NCCL, in order, and their end */
 };
 
@@ -173,10 +175,10 @@ static _Noreturn void lost(const tess_message_arg *m, const char *what)
     tess_die(text);
 }
 
+/* Ends the run where a call failed; one that is in progress did not. */
 static void check(const tess_message_arg *m, ncclComm_t comm, ncclResult_t r)
 {
-    r = outcome(comm, r, HUGE_VAL);
-    if (r == ncclSuccess) return;
+    if (r == ncclSuccess || r == ncclInProgress) return;
     const char *more = nccl.ncclGetLastError(comm);
     lost(m, more && more[0] ? more : nccl.ncclGetErrorString(r));
 }
@@ -191,6 +193,15 @@ static void enter(void)
     cudaSetDevice(wire.device);
 }
 
+/* A communicator takes nothing while a group of it is in progress. */
+static bool claim(const tess_exchange *e)
+{
+    struct lane *l = &wire.lane[e->lane];
+    if (l->launches) return false;
+    l->launches = e;
+    return true;
+}
+
 static void begin(tess_exchange *e, void *const *data)
 {
     struct lane *l = &wire.lane[e->lane];
@@ -198,25 +209,41 @@ static void begin(tess_exchange *e, void *const *data)
     check(m, l->comm, nccl.ncclGroupStart());
     for (unsigned i = 0; i < m->spans; i++) {
         const tess_span *s = &m->span[i];
-        ncclResult_t r = s->sends ? nccl.ncclSend(data[i], s->bytes, ncclChar, s->peer, l->comm, l->stream)
-                                  : nccl.ncclRecv(data[i], s->bytes, ncclChar, s->peer, l->comm, l->stream);
-        if (r != ncclInProgress) check(m, l->comm, r);
+        check(m, l->comm,
+              s->sends ? nccl.ncclSend(data[i], s->bytes, ncclChar, s->peer, l->comm, l->stream)
+                       : nccl.ncclRecv(data[i], s->bytes, ncclChar, s->peer, l->comm, l->stream));
     }
     check(m, l->comm, nccl.ncclGroupEnd());
-    check_cuda(m, cudaEventRecord(l->event[l->begun++ % GROUPS], l->stream));
     e->next = NULL;
     *l->last = e;
     l->last = &e->next;
 }
 
+static ncclResult_t state(const struct lane *l, const tess_message_arg *m)
+{
+    ncclResult_t r;
+    check(m, l->comm, nccl.ncclCommGetAsyncError(l->comm, &r));
+    check(m, l->comm, r);
+    return r;
+}
+
+/* Puts an event behind the group that was in progress, once it is on the stream. */
+static void see_launched(struct lane *l)
+{
+    const tess_message_arg *m = l->launches->task->arg;
+    if (state(l, m) == ncclInProgress) return;
+    check_cuda(m, cudaEventRecord(l->event[l->launched++ % GROUPS], l->stream));
+    l->launches = NULL;
+}
+
 static bool has_ended(struct lane *l)
 {
+    if (l->launches) see_launched(l);
+    if (l->ended == l->launched) return false;
     const tess_message_arg *m = l->handed->task->arg;
     cudaError_t e = cudaEventQuery(l->event[l->ended % GROUPS]);
     if (e == cudaErrorNotReady) {
-        ncclResult_t r;
-        check(m, l->comm, nccl.ncclCommGetAsyncError(l->comm, &r));
-        check(m, l->comm, r);
+        state(l, m);
         return false;
     }
     check_cuda(m, e);
@@ -227,8 +254,8 @@ static bool has_ended(struct lane *l)
 static tess_exchange *ended(void)
 {
     for (struct lane *l = wire.lane; l < wire.lane + wire.lanes; l++) {
+        if (!has_ended(l)) continue;
         tess_exchange *e = l->handed;
-        if (!e || !has_ended(l)) continue;
         l->handed = e->next;
         if (!l->handed) l->last = &l->handed;
         return e;
@@ -272,8 +299,12 @@ static bool start(unsigned lanes, unsigned *node)
     }
     if (!bad) {
         *node = tess_gpu_first_node();
-        groups =
-            (tess_wire){.lanes = lanes, .most = lanes > 1 ? 1 : GROUPS, .enter = enter, .begin = begin, .ended = ended};
+        groups = (tess_wire){.lanes = lanes,
+                             .most = lanes > 1 ? 1 : GROUPS,
+                             .enter = enter,
+                             .claim = claim,
+                             .begin = begin,
+                             .ended = ended};
         return tess_serve_start(&groups);
     }
     for (unsigned i = 0; i < lanes; i++) {

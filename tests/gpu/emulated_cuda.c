@@ -14,20 +14,30 @@
  *     TESS_EMULATED_GPUS=1         devices
  *     TESS_EMULATED_BESIDE=0       MiB of each that other programs hold
  *     TESS_EMULATED_SEED=1         of what happens when; step k of a training run draws from this and k together
+ *     TESS_EMULATED_TOGETHER=FILE  processes that share the devices: contexts and memory of all count
+ *     TESS_EMULATED_LATE=RANK      a rank whose resets take a second longer
  *     TESS_EMULATED_ERROR=35       what the driver says instead of having devices (0: it has them)
  *     TESS_EMULATED_REPORT=FILE    to which a line is added at the end: contexts, copies, and what was loaded when
  *
  * The program's own symbols come before those of the libraries, so this takes the place of libcudart for StarPU too. */
 #include "emulated_cuda.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 struct emulated_counts emulated_counts;
+
+/* What a device holds, of all processes that share it, in memory of theirs. */
+static struct use {
+    int contexts;
+    size_t bytes;
+} alone[EMULATED_DEVICES], *use = alone;
 
 /* What a device gave out, and what of RAM is pinned, by address. */
 struct piece {
@@ -38,7 +48,6 @@ struct piece {
 static struct device {
     bool context;
     struct piece *first;
-    size_t used;
 } device[EMULATED_DEVICES];
 static struct piece *pinned;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -86,12 +95,34 @@ static void report(void)
     fclose(f);
 }
 
+/* With the lock. */
+static void set_context(int id, bool there)
+{
+    if (device[id].context != there) __atomic_fetch_add(&use[id].contexts, there ? 1 : -1, __ATOMIC_RELAXED);
+    device[id].context = there;
+}
+
+static void share_devices(void)
+{
+    const char *path = getenv("TESS_EMULATED_TOGETHER");
+    const int fd = path ? open(path, O_RDWR | O_CREAT, 0600) : -1;
+    if (fd < 0) return;
+    if (ftruncate(fd, sizeof alone)) abort();
+    use = mmap(NULL, sizeof alone, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (use == MAP_FAILED) abort();
+    close(fd);
+}
+
 int emulated_device(void)
 {
     static bool once;
     pthread_mutex_lock(&lock);
-    if (!once) atexit(report);
-    once = device[current].context = true;
+    if (!once) {
+        atexit(report);
+        share_devices();
+    }
+    once = true;
+    set_context(current, true);
     pthread_mutex_unlock(&lock);
     return current;
 }
@@ -199,7 +230,9 @@ bool emulated_is_pinned(const void *p, size_t bytes)
 
 static size_t taken(int id)
 {
-    return device[id].used + CONTEXT + ((size_t)setting("TESS_EMULATED_BESIDE", 0) << 20);
+    const int contexts = __atomic_load_n(&use[id].contexts, __ATOMIC_RELAXED);
+    return __atomic_load_n(&use[id].bytes, __ATOMIC_RELAXED) + (size_t)contexts * CONTEXT +
+           ((size_t)setting("TESS_EMULATED_BESIDE", 0) << 20);
 }
 
 cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
@@ -222,7 +255,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
         memset(*p, 0xff, bytes); /* as floats, NaN */
         *piece = (struct piece){*p, bytes, device[id].first};
         device[id].first = piece;
-        device[id].used += bytes;
+        __atomic_fetch_add(&use[id].bytes, bytes, __ATOMIC_RELAXED);
         error = cudaSuccess;
     } else
         free(piece);
@@ -235,7 +268,7 @@ static bool take_back(int id, const void *p)
     struct piece **at = find(&device[id].first, p), *piece = *at;
     if (!piece) return false;
     *at = piece->next;
-    device[id].used -= piece->bytes;
+    __atomic_fetch_sub(&use[id].bytes, piece->bytes, __ATOMIC_RELAXED);
     memset(piece->at, 0xff, piece->bytes);
     free(piece->at);
     free(piece);
@@ -256,11 +289,13 @@ cudaError_t cudaFree(void *p)
 
 cudaError_t cudaDeviceReset(void)
 {
+    const char *late = getenv("TESS_EMULATED_LATE"), *rank = getenv("OMPI_COMM_WORLD_RANK");
     emulated_drain(current);
     emulated_forget(current);
+    if (late && rank && !strcmp(late, rank)) sleep(1);
     pthread_mutex_lock(&lock);
     while (device[current].first) take_back(current, device[current].first->at);
-    device[current].context = false;
+    set_context(current, false);
     pthread_mutex_unlock(&lock);
     return cudaSuccess;
 }

@@ -32,6 +32,8 @@ extern struct emulated_counts emulated_counts;
 void emulated_drain(int device);
 /* Makes handles of its streams and events dead. */
 void emulated_forget(int device);
+/* Puts something on a stream that is through when ended(of) says so, which is asked until then; other streams go on. */
+void emulated_until(cudaStream_t stream, bool (*ended)(void *of), void *of);
 /* Draws a number below n; of one sequence for a seed. */
 unsigned emulated_draw(unsigned n);
 #endif

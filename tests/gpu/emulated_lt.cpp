@@ -82,6 +82,13 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeTy
 {
     if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return CUBLAS_STATUS_INVALID_VALUE;
     *d = new emulated_product{CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, (cudaDataType)-1, NULL, NULL, 0};
+    emulated_library.descriptions++;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d)
+{
+    delete d;
+    emulated_library.descriptions--;
     return CUBLAS_STATUS_SUCCESS;
 }
 /* The size is part of the contract. */
@@ -117,6 +124,13 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataTyp
 {
     if (ld < (int64_t)rows) return CUBLAS_STATUS_INVALID_VALUE; /* columns would overlap */
     *l = new emulated_layout{type, (int64_t)rows, (int64_t)columns, ld};
+    emulated_library.descriptions++;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l)
+{
+    delete l;
+    emulated_library.descriptions--;
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *wish)

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum what { COPY, FILL, BODY, MARK };
+enum what { COPY, FILL, BODY, MARK, UNTIL };
 struct job {
     enum what what;
     void *to;
@@ -22,6 +22,8 @@ struct job {
     uint64_t ticket;
     tess_body body;
     tess_work work;
+    bool (*ended)(void *of);
+    void *of;
     struct job *next;
 };
 /* Never freed, so that a dead handle is known. */
@@ -90,6 +92,16 @@ static void do_job(struct job *j, unsigned late)
     }
 }
 
+/* Asked without the lock, by the device's thread, which alone takes jobs from its streams. */
+static bool is_through(const struct job *j)
+{
+    pthread_mutex_unlock(&lock);
+    const bool is = j->ended(j->of);
+    if (!is) usleep(20);
+    pthread_mutex_lock(&lock);
+    return is;
+}
+
 static void *device_main(void *number)
 {
     const int device = (int)(intptr_t)number;
@@ -101,7 +113,8 @@ static void *device_main(void *number)
             continue;
         }
         struct job *j = s->first;
-        const unsigned late = j->what == MARK || emulated_draw(4) ? 0 : emulated_draw(300);
+        if (j->what == UNTIL && !is_through(j)) continue;
+        const unsigned late = j->what >= MARK || emulated_draw(4) ? 0 : emulated_draw(300);
         s->first = j->next;
         if (!s->first) s->last = &s->first;
         s->running = true;
@@ -174,6 +187,12 @@ void emulated_forget(int device)
     for (struct CUstream_st *s = streams; s; s = s->next) s->alive &= s->device != device;
     for (struct CUevent_st *e = events; e; e = e->next) e->alive &= e->device != device;
     pthread_mutex_unlock(&lock);
+}
+
+void emulated_until(cudaStream_t stream, bool (*ended)(void *of), void *of)
+{
+    check_stream(stream, "a group of NCCL's");
+    add(stream, &(struct job){.what = UNTIL, .ended = ended, .of = of});
 }
 
 void tess_emulated_run(tess_body body, const tess_work *w)
@@ -258,6 +277,16 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
     (void)flags;
     return cudaStreamCreate(stream);
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
+{
+    (void)flags, (void)priority;
+    return cudaStreamCreate(stream);
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *most)
+{
+    *least = *most = 0;
+    return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {

@@ -1,9 +1,17 @@
 /* See the header. What it keeps of the original is the order: groups on a stream run one after the other, the next does
  * not begin before the last part of the one before has ended; parts between two ranks meet in the order of the calls,
  * for there are no tags; and a send ends when its receive has begun, not before, which is stricter than the original.
- * So ranks whose groups are not in one order wait for each other, or get what was meant for another. */
+ * So ranks whose groups are not in one order wait for each other, or get what was meant for another.
+ *
+ * And it connects as late as the original does: a communicator's first group between two ranks, in either direction, is
+ * in progress until both have called their own, and only then on its stream. Nothing else may be asked of that
+ * communicator meanwhile, and no event be recorded on its stream. A group is in progress once it was called, in any
+ * case. */
 #include "nccl_over_mpi.h"
 #include "runtime.h"
+#ifdef TESS_EMULATED_GPU
+#include "emulated_cuda.h"
+#endif
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,26 +31,93 @@ struct group {
     MPI_Request *request; /* NULL: it has not begun */
     struct group *next;
 };
+#ifndef TESS_EMULATED_GPU
 struct over_mpi_stream {
     uint64_t submitted, ended; /* groups */
+    bool expects;              /* one that is in progress */
     struct group *first, **last;
 };
 struct over_mpi_event {
     cudaStream_t stream;
     uint64_t after; /* so many groups */
 };
+#endif
 struct ncclComm {
-    MPI_Comm mpi;
-    ncclResult_t state;
-    cudaStream_t stream; /* the one that it was used with */
+    MPI_Comm mpi, meet;
+    int rank;
+    cudaStream_t stream;     /* the one that it was used with */
+    bool *connected;         /* of each rank: from it, to it */
+    struct group *launching; /* in progress */
+    MPI_Request *meeting;    /* of those that it connects */
+    int meetings;
 };
 
 static struct group *open_group;
-static cudaStream_t open_stream;
 static uint64_t ids, comms; /* that were made, in the same order on all ranks */
+
+/* ---- groups ---- */
+
+/* What will come is nothing until it has. */
+static void begin(struct group *g)
+{
+    g->request = tess_alloc((size_t)(g->parts + 1) * sizeof *g->request);
+    for (int i = 0; i < g->parts; i++) {
+        const struct part *p = &g->part[i];
+        TESS_ASSERT(p->bytes < PIECE);
+        if (!p->sends) memset(p->data, 0xff, p->bytes);
+        if (p->sends)
+            MPI_Issend(p->data, (int)p->bytes, MPI_BYTE, p->peer, 0, g->comm->mpi, &g->request[i]);
+        else
+            MPI_Irecv(p->data, (int)p->bytes, MPI_BYTE, p->peer, 0, g->comm->mpi, &g->request[i]);
+    }
+}
+
+/* Has the group at the head of its stream ended? Then it is gone. */
+static bool is_through(void *group)
+{
+    struct group *g = group;
+    int ended;
+    if (!g->request) begin(g);
+    MPI_Testall(g->parts, g->request, &ended, MPI_STATUSES_IGNORE);
+    if (!ended) return false;
+    free(g->part);
+    free(g->request);
+    free(g);
+    return true;
+}
 
 /* ---- CUDA ---- */
 
+#ifdef TESS_EMULATED_GPU
+static void check_on_device(const void *data, size_t bytes)
+{
+    if (!emulated_is_on(emulated_device(), data, bytes))
+        emulated_broken("NCCL: a buffer is not on device %d", emulated_device());
+}
+static void expect(cudaStream_t stream)
+{
+    (void)stream;
+}
+static void put(cudaStream_t stream, struct group *g)
+{
+    emulated_until(stream, is_through, g);
+}
+#else
+static void check_on_device(const void *data, size_t bytes)
+{
+    (void)data, (void)bytes;
+}
+static void expect(cudaStream_t stream)
+{
+    stream->expects = true;
+}
+static void put(cudaStream_t stream, struct group *g)
+{
+    *stream->last = g;
+    stream->last = &g->next;
+    stream->submitted++;
+    stream->expects = false;
+}
 cudaError_t cudaSetDevice(int device)
 {
     TESS_ASSERT(device == tess_rank());
@@ -79,38 +154,19 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
+    TESS_ASSERT(!stream->expects); /* the event would come before the group */
     *event = (struct over_mpi_event){stream, stream->submitted};
     return cudaSuccess;
-}
-
-static void begin(struct group *g)
-{
-    g->request = tess_alloc((size_t)(g->parts + 1) * sizeof *g->request);
-    for (int i = 0; i < g->parts; i++) {
-        const struct part *p = &g->part[i];
-        TESS_ASSERT(p->bytes < PIECE);
-        if (p->sends)
-            MPI_Issend(p->data, (int)p->bytes, MPI_BYTE, p->peer, 0, g->comm->mpi, &g->request[i]);
-        else
-            MPI_Irecv(p->data, (int)p->bytes, MPI_BYTE, p->peer, 0, g->comm->mpi, &g->request[i]);
-    }
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     cudaStream_t s = event->stream;
-    for (struct group *g; (g = s->first);) {
-        int ended;
-        if (!g->request) begin(g);
-        MPI_Testall(g->parts, g->request, &ended, MPI_STATUSES_IGNORE);
-        if (!ended) break;
-        s->first = g->next;
-        if (!s->first) s->last = &s->first;
-        s->ended++;
-        free(g->part);
-        free(g->request);
-        free(g);
+    for (struct group *g, *next; (g = s->first); s->first = next, s->ended++) {
+        next = g->next;
+        if (!is_through(g)) break;
     }
+    if (!s->first) s->last = &s->first;
     return s->ended >= event->after ? cudaSuccess : cudaErrorNotReady;
 }
 
@@ -129,6 +185,8 @@ unsigned tess_gpu_first_node(void)
 {
     return 0; /* RAM */
 }
+
+#endif
 
 /* ---- NCCL ---- */
 
@@ -150,32 +208,60 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *c, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config)
 {
     const uint64_t own = ID + comms++;
-    int size, me;
+    int size;
     TESS_ASSERT(!memcmp(&id, &own, sizeof own) && config->blocking == 0);
     *c = tess_alloc(sizeof **c);
-    **c = (struct ncclComm){.state = ncclSuccess};
     MPI_Comm_dup(MPI_COMM_WORLD, &(*c)->mpi);
+    MPI_Comm_dup(MPI_COMM_WORLD, &(*c)->meet);
     MPI_Comm_size((*c)->mpi, &size);
-    MPI_Comm_rank((*c)->mpi, &me);
-    TESS_ASSERT(size == ranks && me == rank);
+    MPI_Comm_rank((*c)->mpi, &(*c)->rank);
+    TESS_ASSERT(size == ranks && (*c)->rank == rank);
+    (*c)->connected = tess_alloc(2 * (size_t)size * sizeof(bool));
     return ncclInProgress;
+}
+
+/* Both ends of a connection say that they have come to it, by the sender's number. */
+static void connect(ncclComm_t c, const struct group *g)
+{
+    c->meeting = tess_alloc((2 * (size_t)g->parts + 1) * sizeof *c->meeting);
+    c->meetings = 0;
+    for (const struct part *p = g->part; p < g->part + g->parts; p++) {
+        bool *is = &c->connected[2 * p->peer + p->sends];
+        const int sender = p->sends ? c->rank : p->peer;
+        if (*is) continue;
+        *is = true;
+        MPI_Isend(NULL, 0, MPI_BYTE, p->peer, sender, c->meet, &c->meeting[c->meetings++]);
+        MPI_Irecv(NULL, 0, MPI_BYTE, p->peer, sender, c->meet, &c->meeting[c->meetings++]);
+    }
+}
+
+static void launch(ncclComm_t c)
+{
+    put(c->stream, c->launching);
+    c->launching = NULL;
+    free(c->meeting);
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *error)
 {
-    *error = c->state;
+    int met;
+    *error = c->launching ? ncclInProgress : ncclSuccess;
+    if (!c->launching) return ncclSuccess;
+    MPI_Testall(c->meetings, c->meeting, &met, MPI_STATUSES_IGNORE);
+    if (met) launch(c);
     return ncclSuccess;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t c)
 {
-    (void)c;
-    return ncclInProgress;
+    return c->launching ? ncclInvalidArgument : ncclInProgress;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t c)
 {
     MPI_Comm_free(&c->mpi);
+    MPI_Comm_free(&c->meet);
+    free(c->connected);
     free(c);
     return ncclSuccess;
 }
@@ -196,6 +282,8 @@ static ncclResult_t add(void *data, size_t bytes, int peer, bool sends, ncclComm
 {
     struct group *g = open_group;
     if (!g || g->parts == MOST) return ncclInvalidUsage;
+    if (c->launching) return ncclInvalidArgument;
+    check_on_device(data, bytes);
     if (g->parts == g->room) {
         g->room = g->room ? 2 * g->room : 8;
         g->part = tess_realloc(g->part, (size_t)g->room * sizeof *g->part);
@@ -204,7 +292,6 @@ static ncclResult_t add(void *data, size_t bytes, int peer, bool sends, ncclComm
     if (!c->stream) c->stream = stream;
     TESS_ASSERT((!g->comm || g->comm == c) && c->stream == stream);
     g->comm = c;
-    open_stream = stream;
     return ncclSuccess;
 }
 
@@ -224,9 +311,13 @@ ncclResult_t ncclGroupEnd(void)
 {
     struct group *g = open_group;
     open_group = NULL;
-    *open_stream->last = g;
-    open_stream->last = &g->next;
-    open_stream->submitted++;
+    if (!g->comm) {
+        free(g);
+        return ncclSuccess;
+    }
+    g->comm->launching = g;
+    expect(g->comm->stream);
+    connect(g->comm, g);
     return ncclInProgress;
 }
 
@@ -237,5 +328,7 @@ const char *ncclGetLastError(ncclComm_t c)
 }
 const char *ncclGetErrorString(ncclResult_t result)
 {
-    return result == ncclInvalidUsage ? "invalid usage" : "an error";
+    return result == ncclInvalidUsage      ? "invalid usage"
+           : result == ncclInvalidArgument ? "invalid argument"
+                                           : "an error";
 }

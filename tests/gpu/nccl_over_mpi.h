@@ -1,17 +1,27 @@
 /* As much of NCCL and CUDA as runtime/messages/nccl.c calls, over MPI and host memory: nccl.c is compiled a second time
- * with this header in their place, and runs where there is no GPU. Every rank has one GPU, whose memory is RAM. */
+ * with this header in their place, and runs where there is no GPU. Every rank has one GPU, whose memory is RAM. In a
+ * build for emulated GPUs there is CUDA as those have it, and groups run on their streams. */
 #ifndef TESS_TESTS_NCCL_OVER_MPI_H
 #define TESS_TESTS_NCCL_OVER_MPI_H
 #include <stdbool.h>
 #include <stddef.h>
 
 #define LIBRARY NULL /* the program itself, where dlsym finds what follows */
+#ifdef TESS_EMULATED_GPU
+#include <cuda_runtime_api.h>
+#endif
 
 typedef struct ncclComm *ncclComm_t;
 typedef struct {
     char internal[128];
 } ncclUniqueId;
-typedef enum { ncclSuccess = 0, ncclSystemError = 2, ncclInvalidUsage = 5, ncclInProgress = 7 } ncclResult_t;
+typedef enum {
+    ncclSuccess = 0,
+    ncclSystemError = 2,
+    ncclInvalidArgument = 4,
+    ncclInvalidUsage = 5,
+    ncclInProgress = 7
+} ncclResult_t;
 typedef enum { ncclChar = 0 } ncclDataType_t;
 typedef struct {
     int blocking, maxCTAs;
@@ -22,6 +32,7 @@ typedef struct {
         1, 0                                                                                                           \
     }
 
+#ifndef TESS_EMULATED_GPU
 /* Under names of its own, since StarPU's headers may bring CUDA's. */
 #define cudaError_t                      over_mpi_error
 #define cudaSuccess                      OVER_MPI_SUCCESS
@@ -57,6 +68,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event);
 const char *cudaGetErrorString(cudaError_t error);
 bool tess_gpu_first(int *device, char *name, int room);
 unsigned tess_gpu_first_node(void);
+#endif
 
 ncclResult_t ncclGetVersion(int *version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
@@ -72,4 +84,7 @@ ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t type, int p
 ncclResult_t ncclRecv(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream);
 const char *ncclGetLastError(ncclComm_t comm);
 const char *ncclGetErrorString(ncclResult_t result);
+
+/* Nobody calls them by name: that the archive's member is linked. */
+__attribute__((used)) static ncclResult_t (*const over_mpi_is_linked)(int *) = ncclGetVersion;
 #endif

@@ -239,9 +239,11 @@ static void check_product(int kind, const shape &s, tess_dtype t, bool ones)
 /* ---- cases ---- */
 
 #ifdef TESS_EMULATED
+constexpr int64_t YARD = 64;
 static const shape shapes[] = {{40, 24, 72}, {33, 20, 7}, {17, 600, 1000}, {9, 40, 640}};
 static const shape heads[] = {{5, 16, 1001}, {4, 600, 257}};
 #else
+constexpr int64_t YARD = 8192;
 static const shape shapes[] = {{8192, 768, 3072}, {8192, 1600, 6400}, {8192, 4096, 4096}, {8191, 768, 2304}};
 static const shape heads[] = {{256, 768, 50257}, {2048, 1600, 31457}};
 #endif
@@ -268,12 +270,13 @@ TEST(a_reset_between_products)
 {
     tess_gpu_rate rate = {};
     rate.dtype = TESS_BF16;
-    rate.n = 64;
+    rate.n = YARD;
     tess_work w = {};
     w.arg = &rate;
     TESS_CUDA_NAME(matrix_rate)(&w);
     CHECK(rate.rate > 0);
 #ifdef TESS_EMULATED
+    CHECK_EQ(emulated_library.descriptions, 0);
     CHECK_EQ(emulated_library.handles, 0);
     emulated_library.era++;
     device_free(work.room);
@@ -282,6 +285,13 @@ TEST(a_reset_between_products)
 #endif
     work.room = device_new(64 << 20);
     work.room_bytes = 64 << 20;
+    /* First the product that was measured, whose key is known. */
+    tess_cuda_mm d = {YARD, YARD, YARD, YARD, YARD, YARD, TESS_BF16, TESS_BF16};
+    d.tb = true;
+    void *x = drawn(YARD * YARD, TESS_BF16, false);
+    failure[0] = 0;
+    tess_cuda_mm_run(&work, &d, x, x, device_new(YARD * YARD * sizeof(uint16_t)));
+    CHECK_STR(failure, "");
     check_product(INPUT, shapes[0], TESS_BF16, false);
 }
 
@@ -320,6 +330,26 @@ TEST(refusals)
     CHECK_HAS(failure, "14 x 8 x 24");
     for (void *x : {p.a, p.b, p.c}) device_free(x);
     emulated_library.refuses = emulated_library.plain_too = 0;
+}
+
+/* A long evaluation or a generation has more shapes than there is room for plans. */
+TEST(more_shapes_than_plans)
+{
+    constexpr int64_t SHAPES = 5000, MOST_ROWS = 5, MOST_K = 10;
+    void *a = drawn(MOST_ROWS * MOST_K, TESS_F32, true), *b = drawn(MOST_K, TESS_F32, true);
+    float *c = (float *)device_new(MOST_ROWS * SHAPES * sizeof *c);
+    int most = 0;
+    failure[0] = 0;
+    for (int64_t i = 1; i <= SHAPES; i++) {
+        tess_cuda_mm d = {};
+        d.m = 1 + i % MOST_ROWS, d.k = d.lda = d.ldb = 1 + i % MOST_K, d.n = 1, d.ldc = i, d.tb = true;
+        tess_cuda_mm_run(&work, &d, a, b, c);
+        CHECK_NEAR(c[(d.m - 1) * d.ldc], (double)d.k, 0);
+        if (emulated_library.descriptions > most) most = emulated_library.descriptions;
+    }
+    CHECK_STR(failure, "");
+    CHECK(most < 4 * 4096);
+    for (void *x : {a, b, (void *)c}) device_free(x);
 }
 
 /* A ragged end of a deep k is a product of its own, so that the rest may be summed in parts. */

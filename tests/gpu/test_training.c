@@ -217,12 +217,42 @@ TEST(any_order)
     for (int first = 0, turn = 0; first < seeds && !check_failures; first += steps, turn++)
         for (int gpus = 1; gpus <= 2 && !check_failures; gpus++) {
             snprintf(environment, sizeof environment, "TESS_EMULATED_SEED=%d %s", first, gpus == 2 ? two : "");
-            const int n = train_seeds(environment, turn % 2 ? "memory.gpu=104MiB" : "", steps, gpu);
+            const int n =
+                train_seeds(environment, turn % 2 ? "memory.gpu=104MiB parallel.carrier=mpi" : "", steps, gpu);
             for (int k = 0; k < n && !check_failures; k++) CHECK_STR(gpu[k], cpu[gpus - 1][k]);
             if (check_failures) printf("seeds from %d with %d GPU%s\n", first, gpus, gpus == 1 ? "" : "s");
             if (seeds > 100 && !check_failures) printf("%d seeds with %d\n", first + steps, gpus);
             fflush(stdout);
         }
+}
+
+/* Stages, and what stands beside them, by groups of NCCL from GPU to GPU (tests/gpu/nccl_over_mpi.c): the bits of
+ * messages through RAM, and an end. */
+TEST(stages_over_nccl)
+{
+    static const struct {
+        int ranks;
+        const char *grid;
+    } runs[] = {{2, "parallel.pipeline=2"},
+                {2, "parallel.pipeline=2 parallel.interleave=2"},
+                {4, "parallel.pipeline=4"},
+                {4, "parallel.pipeline=2 parallel.tensor=2"},
+                {4, "parallel.pipeline=2 parallel.interleave=2 memory.gpu=112MiB"}};
+    static char by_nccl[STEPS][2][32], by_mpi[STEPS][2][32];
+    char environment[100], settings[300];
+    small_runs = true;
+    for (size_t k = 0; k < sizeof runs / sizeof *runs && !check_failures; k++) {
+        snprintf(environment, sizeof environment, "TESS_EMULATED_GPUS=%d timeout 200 mpirun --oversubscribe -n %d",
+                 runs[k].ranks, runs[k].ranks);
+        for (int nccl = 0; nccl < 2; nccl++) {
+            snprintf(settings, sizeof settings, "%s model.n_layer=4 train_micro_batch_size_per_gpu=1 %s %s", tiny,
+                     runs[k].grid, nccl ? "parallel.carrier=nccl" : "parallel.carrier=mpi");
+            train("stages", environment, settings, nccl ? by_nccl : by_mpi);
+        }
+        compare(by_nccl, by_mpi, 0);
+        if (check_failures) printf("%d ranks, %s\n", runs[k].ranks, runs[k].grid);
+    }
+    small_runs = false;
 }
 
 /* Contexts, and what other programs hold, are not the plan's. */
@@ -264,6 +294,20 @@ TEST(devices_of_ranks)
     CHECK_EQ(lines, 2);
     CHECK_EQ(seen[0], 1);
     CHECK_EQ(seen[1], 1);
+}
+
+/* The first run on a machine measures the bus of all devices, which no rank's tiles are planned beside: one measures,
+ * and nobody takes its memory before. */
+TEST(the_first_run_on_a_machine)
+{
+    char text[4000], environment[400], arguments[300];
+    snprintf(environment, sizeof environment,
+             "TESS_EMULATED_GPU=1300 STARPU_HOME=%s/fresh XDG_CACHE_HOME=%s/fresh TESS_EMULATED_TOGETHER=%s/devices "
+             "TESS_EMULATED_LATE=1 %s",
+             dir, dir, dir, two);
+    snprintf(arguments, sizeof arguments, "train %s/run.json output=%s/fresh-run %s", dir, dir, tiny);
+    CHECK_EQ(said(environment, arguments, text, sizeof text), 0);
+    if (check_failures) printf("%s", text);
 }
 
 /* What is not free, no cap gives. */
