@@ -144,7 +144,8 @@ static double gather(struct rehearsal *r, size_t k, int at)
         if (use->mode & TESS_SCRATCH) continue;
         if (use->mode & TESS_W) ready = fmax(ready, r->read[t]);
         if (!u->tile[t].flows) continue;
-        if (at && r->level[0].dirty[t]) ready = fmax(ready, write_back(r, 0, t, r->level[0].here[t]));
+        if (at && r->level[0].dirty[t]) /* a core asks for it when it takes the task */
+            ready = fmax(ready, write_back(r, 0, t, fmax(r->level[0].here[t], r->cores.free)));
         ready = fmax(ready, bring(r, at, t, use->mode & TESS_R));
     }
     return ready;
@@ -197,7 +198,7 @@ static void run_task(struct rehearsal *r, size_t k)
     const double ready = gather(r, k, !gpu), end = r->u->task[k].where == TESS_IS_MESSAGE
                                                        ? work(&r->lane[t->lane[k]], ready, t->gpu[k], false)
                                                    : gpu ? work(&r->gpu, ready, t->gpu[k], true)
-                                                         : work(&r->cores, ready, t->cores[k], true);
+                                                         : work(&r->cores, ready, t->cores[k], false);
     settle(r, k, !gpu, end);
 }
 
