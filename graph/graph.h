@@ -87,6 +87,9 @@ typedef struct tess_holds {
 } tess_holds;
 /* Stores what a step holds with its tiles where they are placed now. */
 void tess_step_holds(const tess_step *s, tess_holds *holds);
+/* Returns the bytes that RAM must hold at most without a disk: all tiles live at one time, and each worker's scratch.
+ */
+uint64_t tess_holds_need(const tess_holds *holds, int workers);
 /* Returns the bytes of tiles that no plan moves: inputs, scalars, and the scratch of so many workers. */
 uint64_t tess_holds_fixed(const tess_holds *holds, int workers);
 
@@ -150,6 +153,21 @@ tess_status tess_step_place(tess_step *s, const tess_place_conf *conf, tess_plac
 tess_status tess_step_place_gpu(tess_step *s, const tess_gpu_conf *conf, tess_gpu_placement *out) TESS_NODISCARD;
 /* Computes the time of a step as it is placed, with so much room in RAM for its tiles. */
 void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t room, int workers, tess_forecast *out);
+
+/* A machine with a GPU, or a rank's part of one, as a rehearsal knows it. */
+typedef struct tess_stage {
+    double (*seconds)(const tess_task *t,
+                      bool gpu); /* of a task on the GPU or on one core, of a message on its links */
+    int cores;
+    double link, link_latency; /* between RAM and the GPU, each way: bytes a second, and seconds beside them */
+    tess_drive drive;          /* zeros: there is none */
+} tess_stage;
+/* The seconds of a step, and in which each part of a machine is at work. */
+typedef struct tess_rehearsed {
+    double seconds, gpu, cores, to_gpu, from_gpu, read, written, messages;
+} tess_rehearsed;
+/* Computes that of a step as it was placed by a plan. */
+void tess_step_rehearse(const tess_step *s, const tess_plan *plan, const tess_stage *stage, tess_rehearsed *out);
 
 /* What the printed plan adds to a plan's numbers: names of caps, and what lies beside the step. */
 typedef struct tess_plan_words {

@@ -28,6 +28,8 @@ bool tess_ranks_launched(void);
 void tess_ranks_leave_with(int status);
 /* Takes the place of one of many ranks, for measurements and estimates; what the others would send is zero. */
 void tess_ranks_pretend(int rank, int size);
+/* Does so as one of so many ranks in a row that share a machine. */
+void tess_ranks_pretend_near(int rank, int size, int near);
 /* Returns whether it does. */
 bool tess_ranks_pretended(void);
 /* Ends all ranks at once, from any thread; it is said why already. */

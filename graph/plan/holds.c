@@ -123,6 +123,11 @@ uint64_t tess_holds_fixed(const tess_holds *plan, int workers)
            (uint64_t)workers * plan->resident[TESS_ROLE_SCRATCH];
 }
 
+uint64_t tess_holds_need(const tess_holds *plan, int workers)
+{
+    return plan->peak_ram + (uint64_t)(workers - 1) * plan->resident[TESS_ROLE_SCRATCH];
+}
+
 uint64_t tess_program_fixed(const tess_program *p, int workers)
 {
     tess_holds plan = {0};

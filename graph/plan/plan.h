@@ -30,9 +30,9 @@
  * The files, in the order in which they are to be read: uses.c makes the list from a program; gaps.c finds the gaps and
  * counts what moves; order.c sorts them; room.c keeps the room that is left at each moment; prices.c finds which gaps
  * are worth their room, and how little can be moved at all; choose.c keeps gaps; gpu.c and ram.c make the two levels of
- * a machine; simulate.c computes the time of a step as marked, and parallel.c what its tasks allow on any number of
- * cores; apply.c hands marks to the program; ways.c chooses among the orders in which a step can be laid out; holds.c
- * reads off a program what it holds; text.c prints a plan. */
+ * a machine; rehearse.c computes the time of a step as marked, rehearse_gpu.c with a GPU, and parallel.c what its tasks
+ * allow on any number of cores; apply.c hands marks to the program; ways.c chooses among the orders in which a step can
+ * be laid out; holds.c reads off a program what it holds; text.c prints a plan. */
 #ifndef TESS_PLAN_H
 #define TESS_PLAN_H
 #include "graph.h"
@@ -196,12 +196,23 @@ bool tess_room_has(const tess_room *r, size_t first, size_t count, int64_t bytes
 /* Returns what the moment with the least has left. */
 int64_t tess_room_least(const tess_room *r);
 
-/* simulate.c: computes the time of a step as it is marked, with so much room in RAM for tiles that flow. */
+/* rehearse.c: computes the time of a step as it is marked, with so much room in RAM for tiles that flow. */
 void tess_plan_simulate(const tess_uses *u, const tess_marks *m, const tess_rates *rates, uint64_t room, int workers,
                         tess_forecast *out);
 
 /* The same: returns the seconds of a task of the list on one of so many workers, without help. */
 double tess_plan_seconds(const tess_uses *u, size_t task, const tess_rates *rates, int workers);
+
+/* What the tasks of a list take where there is a GPU, in seconds, and what two levels, it and RAM, have and do. */
+typedef struct tess_times {
+    const double *gpu, *cores; /* [task]: there; of a message, the first */
+    const uint8_t *lane;       /* [task]: of a message */
+    bool messages_on_gpu;      /* they take tiles from its memory */
+    uint64_t room[TESS_TIER_DISK];
+    double in[TESS_TIER_DISK], out[TESS_TIER_DISK], latency[TESS_TIER_DISK]; /* rates to the level and from it */
+} tess_times;
+/* rehearse_gpu.c: computes the time of a step as it is marked. */
+void tess_plan_rehearse_gpu(const tess_uses *u, const tess_marks *m, const tess_times *times, tess_rehearsed *out);
 
 /* Returns the number by which plans are compared where rates are known: seconds, and a share of the drive's, since
  * others may use it and it wears. The least is the best. */

@@ -54,8 +54,7 @@ static tess_status check_ram(const tess_step *s, const tess_machine *m, int work
 {
     tess_holds h;
     tess_step_holds(s, &h);
-    const uint64_t needed = h.peak_ram + (uint64_t)(workers - 1) * h.resident[TESS_ROLE_SCRATCH],
-                   limit = m->cpu_bytes ? m->cpu_bytes : tess_ram_free();
+    const uint64_t needed = tess_holds_need(&h, workers), limit = m->cpu_bytes ? m->cpu_bytes : tess_ram_free();
     if (needed <= limit) return TESS_OK;
     return tess_error(TESS_INVALID, "machine", "has no disk, and the step needs %s in RAM, of which %s is %s (%s)",
                       tess_human_bytes((double)needed), m->cpu_bytes ? "the cap" : "free",

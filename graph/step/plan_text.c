@@ -75,7 +75,7 @@ static void needs(const struct page *p, tess_dtype t)
 {
     const tess_plan_words *w = p->words;
     const uint64_t n = (uint64_t)p->plan->workers, worker = tess_mm_bytes(2, t) - tess_mm_bytes(1, t),
-                   needed = p->holds.peak_ram + (n - 1) * p->holds.resident[TESS_ROLE_SCRATCH] + w->beside;
+                   needed = tess_holds_need(&p->holds, (int)n) + w->beside;
     fprintf(p->out, "cpu (RAM), when it holds the most\n");
     roles(p, "", p->holds.ram);
     beside(p, p->holds.ram, 0);

@@ -1,6 +1,7 @@
 /* Placing a step's tiles: what a plan needs of the step, and what it says to it. */
 #include "plan.h"
 #include "step_impl.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -139,6 +140,42 @@ void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t ro
     tess_uses *u = tess_uses_list(s->low.program);
     tess_marks *m = tess_marks_read(s->low.program, u);
     tess_plan_simulate(u, m, rates, room, workers, out);
+    tess_marks_free(m);
+    tess_uses_free(u);
+}
+
+/* By how much the drive is slower in a step that reads and writes than if it did one alone. */
+static double slower_drive(const tess_drive *d, double read, double written)
+{
+    const double alone = d->read_rate > 0 ? fmax(read / d->read_rate, written / d->write_rate) : 0;
+    return alone > 0 ? tess_drive_seconds(d, read, written) / alone : 1;
+}
+
+void tess_step_rehearse(const tess_step *s, const tess_plan *plan, const tess_stage *stage, tess_rehearsed *out)
+{
+    const tess_program *p = s->low.program;
+    tess_uses *u = tess_uses_list(p);
+    tess_marks *m = tess_marks_read(p, u);
+    double *gpu = tess_alloc((p->tasks + 1) * sizeof *gpu), *cores = tess_alloc((p->tasks + 1) * sizeof *cores);
+    uint8_t *lane = tess_alloc(p->tasks + 1);
+    for (size_t k = 0; k < p->tasks; k++) {
+        const bool message = u->task[k].where == TESS_IS_MESSAGE;
+        gpu[k] = stage->seconds(&p->task[k], true);
+        cores[k] = message ? 0 : stage->seconds(&p->task[k], false) / stage->cores;
+        if (message) lane[k] = (uint8_t)(((const tess_message_arg *)p->task[k].arg)->lane % TESS_MESSAGE_LANES);
+    }
+    const double slower = slower_drive(&stage->drive, (double)plan->ram.read, (double)plan->ram.written);
+    const tess_times times = {.gpu = gpu,
+                              .cores = cores,
+                              .lane = lane,
+                              .messages_on_gpu = tess_ranks() > 1,
+                              .room = {plan->gpu.room, plan->ram.disk ? plan->ram.room : UINT64_MAX},
+                              .in = {stage->link, stage->drive.read_rate / slower},
+                              .out = {stage->link, stage->drive.write_rate / slower},
+                              .latency = {stage->link_latency, 0}};
+    *out = (tess_rehearsed){0};
+    tess_plan_rehearse_gpu(u, m, &times, out);
+    free(gpu), free(cores), free(lane);
     tess_marks_free(m);
     tess_uses_free(u);
 }

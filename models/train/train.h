@@ -14,6 +14,8 @@ extern "C" {
 
 /* As tess_estimate, but TESS_FAILED, when all is said, for a run that does not fit. */
 tess_status tess_estimate_fits(const tess_config *c, FILE *out) TESS_NODISCARD;
+/* As these, of a rank of a machine that is not here; the time goes by what its parts do. */
+tess_status tess_estimate_on(const tess_config *c, const tess_stage *stage, bool must_fit, FILE *out) TESS_NODISCARD;
 /* Writes the step of a run, of rank 0, as an instance for those who study schedules, with a line of what it is: to a
  * file that ends in .json, or in .dot its tasks alone. Nothing runs. Of a run that does not fit the tiles have no
  * plan, which a line says. */

@@ -36,6 +36,13 @@ void tess_ranks_pretend(int rank, int size)
     tess_self_is(rank, size);
 }
 
+void tess_ranks_pretend_near(int rank, int size, int near)
+{
+    tess_ranks_pretend(rank, size);
+    ranks.local = rank % near;
+    ranks.locals = ranks.near = near;
+}
+
 bool tess_ranks_launched(void)
 {
     return ranks.joined;

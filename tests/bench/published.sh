@@ -1,7 +1,8 @@
 #!/bin/bash
-# What tessera simulate says of runs that others have published, beside what they measured. Nothing here is fitted to
-# their figures: machines are those of machines/, and batches and placements those of the papers where they say them.
-# docs/scale.md explains what is apart, and has tables of results/published.tsv, to which each row is added.
+# What tessera simulate and tessera estimate say of runs that others have published, beside what they said. Nothing here is
+# fitted to their figures: machines are those of machines/, and batches and placements those of the papers where they say
+# them. docs/scale.md explains what is apart. Each row is added to results/papers.tsv, one line for each figure, with the
+# numbers that no source says and why it differs; runs are also in results/published.tsv.
 #
 #     tests/bench/published.sh [BUILD [ROW ...]]       ROWs such as megatron-145b; all of them take an hour
 #
@@ -70,6 +71,12 @@ in_turns() {
         END { if (all) print all / step }' said.txt
 }
 
+# NAME WHAT PUBLISHED OURS TIMES: a line of papers.tsv; "$free" is what no source says, "$why" why it differs.
+paper() {
+    "$here/record.sh" papers "${SCORES:+SCORES=$SCORES }published.sh BUILD $1" "$2" -- "$3" "$4" "$5" "$free" "$why"
+    printf '%-60s published %-22s ours %-22s %s\n' "$2" "$3" "$4" "$5"
+}
+
 printf '%-22s %6s %10s %12s %12s %7s %12s %7s %9s\n' run GPUs "s a step" "simulated" "published" ratio "in turns" ratio "took s"
 # NAME PUBLISHED (TFLOP/s a GPU) MACHINE NODES RANKS-PER-NODE LAYERS WIDTH HEADS TOKENS TENSOR PIPELINE SEQUENCES MICRO ...
 row() {
@@ -90,9 +97,12 @@ row() {
         printf "%.3f\t%.0f%s\t%.2f\t%s\t%s\n", s[1], f, s[2] ? " " s[2] : "", f / p, longer ? sprintf("%.0f", f / longer) : "",
             longer ? sprintf("%.2f", f / p / longer) : "" >"row.txt" }'
     mapfile -t said < <(tr '\t' '\n' <row.txt)
+    [ -n "${SCORES:-}" ] ||
+        paper "$name" "$name, $gpus GPU$([ $gpus = 1 ] || echo s)" "$published TFLOP/s a GPU" "${said[1]} TFLOP/s a GPU" "${said[2]}"
     "$here/record.sh" published "${SCORES:+SCORES=$SCORES }published.sh BUILD $name" "$name" "${SCORES:+in }${SCORES:-on the chip}" -- \
         "$gpus" "$tensor" "$pipeline" "$micro" "$chunks" "$published" "${said[@]}"
 }
+free=none why="attention that keeps its scores on the chip, and messages during the computation: see below"
 # Narayanan et al. 2021, table 1 (images/cases_april2021.png of github.com/NVIDIA/Megatron-LM): TFLOP/s a GPU of A100s, 8 a
 # node, HDR InfiniBand. Micro-batches and chunks of a stage are those of its examples/sc21/run_table_1.sh.
 row megatron-1.7b 137 dgx-a100 4 8 24 2304 24 2048 1 1 512 16
@@ -105,14 +115,19 @@ row megatron-145b 148 dgx-a100 192 8 80 12288 96 2048 8 8 2304 2 parallel.interl
 row megatron-310b 155 dgx-a100 240 8 96 16384 128 2048 8 16 2160 1 parallel.interleave=2
 row megatron-530b 163 dgx-a100 315 8 105 20480 128 2048 8 35 2520 1 parallel.interleave=3
 row megatron-1t 163 dgx-a100 384 8 128 25600 160 2048 8 64 3072 1
+free="layers, width, heads: quoted from memory"
 # Megatron's on one V100 and on four of a DGX-2H, 8 sequences, 1.288 and 1.357 s a step (nv-adlr.github.io/MegatronLMV1);
 # layers, width and heads are those of Shoeybi et al. 2019, quoted from memory. As TFLOP/s they count the forward pass twice.
 row megatron-v100-1.2b 67.0 v100 1 1 40 1536 16 1024 1 1 8 8
 row megatron-v100-4.2b 53.9 v100x4 1 4 64 2304 24 1024 4 1 8 8
+# Shoeybi et al. 2019: 8.3B with 8 x 64 V100s of DGX-2Hs, 15.1 PFLOP/s, 76% of 39 TFLOP/s, that of 1.2B on one, each.
+why="one step of one micro-batch: sums of gradients in fp32, 8 bytes a parameter over the network where it sent 4"
+row megatron-v100-8.3b 29.5 dgx2-v100 32 16 72 3072 32 1024 8 1 512 8
 # DeepSpeed's ZeRO-3 Offload on one V100 with 1.5 TB of RAM, read off figure 3 of docs/_posts/2021-03-08-zero3-offload.md
 # (github.com/microsoft/DeepSpeed; 48.3, 47.1, 45.9, 43.4). Neither shapes nor batches are said: sequences of 1024 are assumed,
 # and as many of them as the last number of a row's name says.
-for batch in 2 4 8 32; do
+free="sequences (4), shapes" why="the number of sequences decides: 2 to 32 of them give half to twice the rate"
+for batch in 4 2 8 32; do
     row zero3-offload-10b-$batch 48 v100 1 1 50 4096 32 1024 1 1 $batch $batch
     row zero3-offload-13b-$batch 47 v100 1 1 65 4096 32 1024 1 1 $batch $batch
     row zero3-offload-20b-$batch 46 v100 1 1 25 8192 64 1024 1 1 $batch $batch
@@ -121,6 +136,83 @@ done
 # ZeRO-Infinity, 1T on DGX-2s, measured on the slides of SC21 (docs/assets/files/SC21-ZeRO-Infinity.pdf there, 15 and 16): 2.81
 # PFLOP/s with 64 GPUs, 25.03 with 512. Layers, width, tensor parallelism of 4 and 5 sequences a GPU are quoted from memory of the
 # paper, and not on the slides. Stage 3, all states on the nodes' drives.
+free="layers, width, tensor, sequences: quoted from memory" why="gradients and updates go on while the GPU computes; one rank stands for 32"
 infinity() { row "$@" zero_optimization.stage=3 zero_optimization.offload_optimizer.device=nvme zero_optimization.offload_param.device=nvme memory.path=nowhere; }
 infinity infinity-1t-64 44 dgx2-v100 4 16 128 25600 160 1024 4 1 320 20
 fewer="16 32" infinity infinity-1t-512 49 dgx2-v100 32 16 128 25600 160 1024 4 1 2560 20
+# The same by RAM alone: the post on ZeRO-3 Offload above has 48.9 TFLOP/s a GPU for a trillion on 512.
+fewer="8 16" row offload-1t-512 49 dgx2-v100 32 16 128 25600 160 1024 4 1 2560 20 zero_optimization.stage=3 zero_optimization.offload_optimizer.device=cpu zero_optimization.offload_param.device=cpu
+# ZeRO (Rajbhandari et al. 2020, figure 2, quoted from memory): 100B on 400 V100s with tensor 16, 38 TFLOP/s a GPU.
+free="layers, width, sequences: quoted from memory" why="attention that keeps its scores on the chip, and messages during the computation"
+row zero-100b-400 38 dgx2-v100 25 16 125 8192 64 1024 16 1 800 32 zero_optimization.stage=2
+
+# ---- what fits, by tessera estimate ----
+
+# estimated MACHINE NODES RANKS-PER-NODE LAYERS WIDTH HEADS TOKENS MICRO SETTING...: what is said is in said.txt.
+estimated() {
+    local data=$(($2 * $3)) divisor=1 word
+    for word in "${@:9}"; do [[ $word != parallel.*=* ]] || divisor=$((divisor * ${word#*=})); done
+    "$tessera" estimate run.json --machine "$1.json" --nodes "$2" --ranks-per-node "$3" \
+        "model={\"model_type\": \"gpt2\", \"n_layer\": $4, \"n_embd\": $5, \"n_head\": $6, \"vocab_size\": 51200, \"n_positions\": $7, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}" \
+        data.seq_length="$7" train_micro_batch_size_per_gpu="$8" train_batch_size=$(($8 * data / divisor * ${micros:-1})) "${@:9}" >said.txt 2>error.txt
+}
+parameters() { awk 'NR == 1 { print $1 }' said.txt; }
+# A tier's bytes by plan, of rank 0.
+tier() { sed -n "s/^memory .*\b$1 \([0-9]*\).*/\1/p" said.txt; }
+# The states of a rank in GB: all but activations of what tiles hold, wherever they are.
+states() {
+    awk '/^tiles, wherever/ { on = 1; next } /^[a-z]/ { on = 0 }
+        on && /weights|masters|moments|gradients/ {
+            unit = $NF == "TiB" ? 2^40 : $NF == "GiB" ? 2^30 : $NF == "MiB" ? 2^20 : 2^10
+            sum += $(NF - 1) * unit
+        }
+        END { printf "%.1f", sum / 1e9 }' said.txt
+}
+
+# The largest model, in parameters: the line through the bytes of a tier with FEW and MORE layers reaches its room.
+# TIER ROOM FEW MORE MACHINE NODES RANKS WIDTH HEADS TOKENS MICRO SETTING...
+largest() {
+    local tier=$1 room=$2 few=$3 more=$4 a b p q
+    estimated "${@:5:3}" "$few" "${@:8}" || return 1
+    a=$(tier "$tier") p=$(parameters)
+    estimated "${@:5:3}" "$more" "${@:8}" || return 1
+    b=$(tier "$tier") q=$(parameters)
+    awk -v a="$a" -v b="$b" -v p="$p" -v q="$q" -v room="$room" 'BEGIN { print p + (q - p) / (b - a) * (room - a) }'
+}
+# NAME WHAT PUBLISHED (parameters) TIER ROOM ...: a row of it.
+fits() {
+    local name=$1 what=$2 published=$3 most
+    asked_for "$name" || return 0
+    most=$(largest "${@:4}") || { tail -n 1 error.txt; return 0; }
+    paper "$name" "$what" "$(awk -v p="$published" 'BEGIN { printf "%.3g", p }') parameters" \
+        "$(awk -v m="$most" 'BEGIN { printf "%.3g", m }') parameters" "$(awk -v m="$most" -v p="$published" 'BEGIN { printf "%.2f", m / p }')"
+}
+nvme="zero_optimization.stage=3 zero_optimization.offload_optimizer.device=nvme zero_optimization.offload_param.device=nvme memory.path=nowhere"
+ram="zero_optimization.stage=3"
+drive=$((28610 * 1024 * 1024 * 1024)) node_ram=$((1536 * 1024 * 1024 * 1024 / 16 * 15))
+# ZeRO-Infinity: the largest models, with all states on the nodes' drives, one sequence of 1024 a GPU.
+free="width, sequences" why="14 bytes a parameter at rest, where it has 16 and more; published is what was run"
+# shellcheck disable=SC2086
+{
+    fits infinity-30t "largest on 512 V100s with drives" 30e12 disk $((drive / 16)) 1 2 dgx2-v100 32 16 102400 256 1024 1 $nvme
+    fits infinity-dgx2 "largest on a DGX-2 with drives" 1e12 disk $((drive / 16)) 4 8 dgx2-v100 1 16 25600 160 1024 1 $nvme
+    fits infinity-v100 "largest on one V100 with drives, 128 GiB of RAM" 175e9 disk $drive 8 16 v100 1 1 12288 96 1024 1 memory.path=nowhere memory.cpu=128GiB
+    fits infinity-box "the same in a box with an RTX 4090, 64 GB and a drive of 2 TB" 175e9 disk $((1863 * 1024 * 1024 * 1024)) 4 8 box-24gb 1 1 12288 96 1024 1 memory.path=nowhere
+    # ZeRO-3 Offload, by RAM alone: 40B on one V100, a trillion on 256, two on 512.
+    why="18 bytes a parameter in RAM, gradients in fp32 among them"
+    fits offload-40b "largest on one V100 with 1.5 TB of RAM" 40e9 RAM $node_ram 4 8 v100 1 1 8192 64 1024 1
+    fits offload-1t-256 "largest on 256 V100s by RAM" 1e12 RAM $((node_ram / 16)) 2 4 dgx2-v100 16 16 25600 160 1024 1 $ram
+    fits offload-2t-512 "largest on 512 V100s by RAM" 2e12 RAM $((node_ram / 16)) 2 4 dgx2-v100 32 16 25600 160 1024 1 $ram
+}
+
+# ZeRO, figure 1: states of 7.5B on 64 GPUs, in GB of a GPU, by stage; a machine with one GPU and much RAM for each rank.
+free=none
+zero_states() { # STAGE PUBLISHED
+    asked_for "zero-states-$1" || return 0
+    estimated v100 64 1 36 4096 32 1024 1 zero_optimization.stage="$1" || { tail -n 1 error.txt; return 0; }
+    paper "zero-states-$1" "states of 7.5B on 64 GPUs, stage $1" "$2 GB" "$(states) GB" "$(awk -v a="$(states)" -v b="$2" 'BEGIN { printf "%.2f", a / b }')"
+}
+why="gradients are sums in fp32, 4 bytes where it has 2" zero_states 0 120
+why="masters and moments are shared out, and gradients, too, as each is whole" zero_states 1 31.4
+why="as stage 1" zero_states 2 16.6
+why="gradients of a block, in fp32, wait for the other ranks" zero_states 3 1.9

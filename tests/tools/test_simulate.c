@@ -430,6 +430,50 @@ TEST(every_shipped_machine_is_one)
     }
 }
 
+/* Whose tasks are long beside what surrounds them. */
+#define SLOW_GPU                                                                                                       \
+    ", \"gpus\": {\"count\": 1, \"name\": \"made up\", \"memory_gib\": 1, \"copy_gb_s\": 1, "                          \
+    "\"matrix_gflops\": {\"fp32\": 10, \"bf16\": 20}, \"host_link\": {\"gb_s\": 1}}"
+
+/* The bytes are those of the same plan; the seconds are on paper here and in turns there. */
+TEST(an_estimate_on_a_machine_agrees_with_its_simulation)
+{
+    static const struct {
+        const char *machine, *word, *other;
+    } rows[] = {{MACHINE(2, DRIVE), BATCH, "train_batch_size=8"},
+                {MACHINE(2, DRIVE), "memory.cpu=14MiB", "memory.path=nowhere"},
+                {MACHINE(2, SLOW_GPU), BATCH, "train_batch_size=8"},
+                {MACHINE(4, GPUS(2, "1", ", \"peer_link\": {\"gb_s\": 4}")), BATCH, "zero_optimization.stage=3"}};
+    SIMULATE_SETUP();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char memory[2][128] = {{0}};
+        double seconds[2];
+        write_text("row.json", rows[i].machine);
+        for (int k = 0; k < 2; k++) {
+            DONE(k ? "estimate" : "simulate", "run.json", "--machine", "row.json", rows[i].word, rows[i].other);
+            const char *at = strstr(ran.out, "\nmemory    GPU ");
+            CHECK(at && sscanf(at, "\n%127[^\n]", memory[k]) == 1);
+            const char *time = k ? strstr(ran.out, "\ntime of a step") : ran.out;
+            seconds[k] = time ? behind(time, k ? "\n  in all " : "\nstep      ") : -1;
+        }
+        CHECK_STR(memory[1], memory[0]);
+        CHECK(seconds[1] > 0);
+        CHECK_NEAR(seconds[1], seconds[0], 0.1 * seconds[0]);
+    }
+}
+
+TEST(an_estimate_on_a_machine_says_what_has_no_room_there)
+{
+    static const char *const cap[] = {"memory.cpu=14MiB", "memory.path=nowhere"};
+    SIMULATE_SETUP();
+    write_text("small.json", MACHINE(2, DRIVE ", \"drive_gib\": 0.02"));
+    DONE("estimate", "run.json", "--machine", "small.json", cap[0], cap[1]);
+    CHECK_HAS(ran.out, "does not fit: memory.disk: ");
+    FAILS(1, ("estimate", "run.json", "--machine", "small.json", "--fits", cap[0], cap[1]), "memory.disk: 20.5 MiB");
+    FAILS(2, ("estimate", "run.json", "--machine", "two.json", "--ranks", "2"), "--ranks 2: on a machine's file");
+    DONE("estimate", "run.json", "--machine", "two.json", "--fits");
+}
+
 TEST(what_is_no_machine_is_one_line)
 {
     static const struct {
@@ -440,6 +484,8 @@ TEST(what_is_no_machine_is_one_line)
         {"{\"name\": \"x\", \"cores\": 2, \"memory_gib\": 4}", "matrix_gflops: missing, expected an object"},
         {"{\"name\": \"x\", \"cors\": 2}", "unknown key cors (did you mean cores?)"},
         {MACHINE(2, ", \"drive_gb_s\": {\"read\": 1}"), "drive_gb_s.write: missing, expected a number"},
+        {MACHINE(2, DRIVE ", \"drive_gib\": -1"), "drive_gib: -1, expected a number from 0"},
+        {MACHINE(2, ", \"drive_gib\": 1"), "drive_gib: 1, expected drive_gb_s beside it"},
         {MACHINE(2, ", \"shares\": {\"drive\": 0}"), "shares.drive: 0, expected a number"},
         {MACHINE(2, ", \"reached\": {\"fp32\": 1}"), "unknown key reached.fp32"},
         {MACHINE(2, ", \"reached\": {\"fp32_copies\": -1}"), "reached.fp32_copies: -1, expected a number"},
@@ -492,6 +538,7 @@ TEST(what_is_no_machine_is_one_line)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         write_text("wrong.json", wrong[i].text);
         FAILS(2, ("simulate", "run.json", "--machine", "wrong.json"), wrong[i].says);
+        FAILS(2, ("estimate", "run.json", "--machine", "wrong.json"), wrong[i].says);
     }
     FAILS(2, ("simulate", "run.json"), "--machine FILE is missing");
     FAILS(2, ("simulate", "run.json", "--machine", "none.json"),

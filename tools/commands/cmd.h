@@ -42,6 +42,18 @@ tess_status cmd_config(int argc, char **argv, const char *const *required, tess_
  */
 tess_status cmd_trace(const option *o, char **key) TESS_NODISCARD;
 
+/* cmd_simulate.c: a machine that is not here, as the first three options of a command say it, and what a program over
+ * SimGrid makes of it and of CONFIG.json [KEY=VALUE ...]. */
+struct tess_simulation;
+enum { CMD_MACHINE, CMD_NODES, CMD_RANKS, CMD_MACHINE_OPTIONS };
+#define CMD_ELSEWHERE                                                                                                  \
+    {"--machine", "FILE", "the machine (tessera info --machine FILE writes this one)", NULL},                          \
+        {"--nodes", "N", "how many such nodes there are; those of the machine's file if not given", NULL},             \
+    {                                                                                                                  \
+        "--ranks-per-node", "N", "how many ranks share each node; one for each of its GPUs if not given", NULL         \
+    }
+tess_status cmd_simulation_read(const option *o, struct tess_simulation *s) TESS_NODISCARD;
+tess_status cmd_simulation_run(const struct tess_simulation *s, int argc, char **argv) TESS_NODISCARD;
 /* sweep.c: whether the arguments of tessera simulate ask for many of them, and those. */
 bool cmd_sweeps(int argc, char **argv);
 tess_status cmd_sweep(int argc, char **argv) TESS_NODISCARD;

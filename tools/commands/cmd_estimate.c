@@ -1,8 +1,11 @@
 /* tessera estimate: what a run will need, before anything runs. */
 #include "cmd.h"
+#include "simulation.h"
+#include <string.h>
 
-enum { RANKS, FITS, OPTIONS_COUNT };
+enum { RANKS = CMD_MACHINE_OPTIONS, FITS, OPTIONS_COUNT };
 static const option OPTIONS[OPTIONS_COUNT] = {
+    CMD_ELSEWHERE,
     [RANKS] = {"--ranks", "N", "for N ranks, each on a machine like this one; prints the rank that holds the most",
                NULL},
     [FITS] = {"--fits", NULL, "ends with status 1 and a line on stderr when the run does not fit", NULL},
@@ -15,7 +18,8 @@ static void help(FILE *out)
         "\nThe lines of a tier add up to its \"in all\". Of a run that does not fit the same is printed, with what it "
         "would\n"
         "take where there is room, and behind \"does not fit\" the least value of the setting that would do. It is an\n"
-        "estimate too: the exit status is 0, unless --fits was given.\n",
+        "estimate too: the exit status is 0, unless --fits was given. With --machine it is the estimate of a machine\n"
+        "that is not here (docs/simulate.md), and of the rank of all on its nodes that holds the most.\n",
         out);
 }
 
@@ -27,13 +31,36 @@ const tess_config_use cmd_estimate_use = {
     "activation_checkpointing",
     required};
 
+/* By the program that simulates, of which one rank is there, and which makes no step. */
+static tess_status run_elsewhere(const option *options, int rest, char **argv)
+{
+    tess_simulation simulation = {.must_fit = options[FITS].value};
+    tess_config config = {0};
+    tess_status status;
+    if (options[RANKS].value)
+        return tess_error(TESS_INVALID, "command line",
+                          "--ranks %s: on a machine's file --nodes and --ranks-per-node say it", options[RANKS].value);
+    TESS_TRY(cmd_simulation_read(options, &simulation));
+    simulation.fold = (tess_fold){1, tess_ranks(), 1};
+    TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
+    status = cmd_simulation_run(&simulation, rest, argv + 1);
+done:
+    tess_config_free(&config);
+    return status;
+}
+
 static tess_status run(int argc, char **argv)
 {
-    option options[] = {OPTIONS[RANKS], OPTIONS[FITS]};
+    option options[OPTIONS_COUNT];
     double ranks = 1;
     int rest;
+    memcpy(options, OPTIONS, sizeof options);
     TESS_TRY(cmd_parse(options, OPTIONS_COUNT, argc, argv, &rest));
     TESS_TRY(cmd_whole_number(&options[RANKS], 1, 1e6, &ranks));
+    if (options[CMD_MACHINE].value) return run_elsewhere(options, rest, argv);
+    for (int i = CMD_NODES; i <= CMD_RANKS; i++)
+        if (options[i].value)
+            return tess_error(TESS_INVALID, "command line", "%s: of which machine? (--machine FILE)", options[i].name);
     if (options[RANKS].value) tess_ranks_pretend(0, (int)ranks);
     tess_config config;
     tess_status status;
@@ -46,7 +73,7 @@ done:
 
 const command cmd_estimate = {
     "estimate",
-    "estimate CONFIG.json [KEY=VALUE ...] [--ranks N] [--fits]",
+    "estimate CONFIG.json [KEY=VALUE ...] [--ranks N] [--machine FILE [--nodes N] [--ranks-per-node N]] [--fits]",
     "Prints what each memory tier will hold, the bytes moved and the time a step should take.",
     help,
     run,

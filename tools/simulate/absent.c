@@ -18,6 +18,18 @@ tess_status tess_bench_machine(const tess_config *c, int steps, const char *path
     return absent(path);
 }
 
+tess_status cmd_simulation_read(const option *o, tess_simulation *s)
+{
+    (void)o, (void)s;
+    return absent("--machine");
+}
+
+tess_status cmd_simulation_run(const tess_simulation *s, int argc, char **argv)
+{
+    (void)s, (void)argc, (void)argv;
+    return absent("--machine");
+}
+
 static tess_status run(int argc, char **argv)
 {
     (void)argc, (void)argv;

@@ -14,11 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MACHINE, NODES, RANKS, FOLD, STEPS, TRACE, SWEEP, OPTIONS_COUNT };
+enum { FOLD = CMD_MACHINE_OPTIONS, STEPS, TRACE, SWEEP, OPTIONS_COUNT };
 static const option OPTIONS[OPTIONS_COUNT] = {
-    [MACHINE] = {"--machine", "FILE", "the machine (tessera info --machine FILE writes this one)", NULL},
-    [NODES] = {"--nodes", "N", "how many such nodes there are; those of the machine's file if not given", NULL},
-    [RANKS] = {"--ranks-per-node", "N", "how many ranks share each node; one for each of its GPUs if not given", NULL},
+    CMD_ELSEWHERE,
     [FOLD] = {"--fold", "data,tensor",
               "one rank is simulated for all that have the same to do: of data parallelism, of "
               "tensor parallelism, or auto, both; none if not given",
@@ -178,14 +176,18 @@ static tess_status write_simulation(const tess_simulation *s, const char *path)
     return TESS_OK;
 }
 
-static tess_status simulate(const tess_simulation *s, char **arguments)
+tess_status cmd_simulation_run(const tess_simulation *s, int argc, char **argv)
 {
+    enum { OWN = 3 }; /* the program, what quiets SimGrid, and the file, before those that are handed on */
+    char quiet[] = "--log=root.thres:error", **arguments = tess_alloc(((size_t)argc + OWN + 1) * sizeof *arguments);
     const char *tmp = getenv("TMPDIR");
     char *simulator = find_simulator(), *home = tess_format("%s/tessera-simulate-XXXXXX", tmp && *tmp ? tmp : "/tmp"),
          *file = NULL;
     FILE *said = NULL;
     tess_status status = TESS_OK;
     bool made = false;
+    arguments[1] = quiet;
+    memcpy(arguments + OWN, argv, (size_t)argc * sizeof *arguments);
     set_ends(end);
     if (!simulator)
         status = tess_error(TESS_INVALID, "simulate",
@@ -207,6 +209,7 @@ static tess_status simulate(const tess_simulation *s, char **arguments)
     if (made) nftw(home, take_away, 16, FTW_DEPTH | FTW_PHYS);
     set_ends(SIG_DFL);
     if (ended_by) raise(ended_by);
+    free(arguments);
     free(file);
     free(home);
     free(simulator);
@@ -303,50 +306,57 @@ static tess_status hold_pipes(int argc, char **argv)
     return TESS_OK;
 }
 
+static tess_status check_alone(void)
+{
+    if (tess_ranks() == 1) return TESS_OK;
+    return tess_error(TESS_INVALID, "command line", "%d ranks, and one process simulates (start it alone)",
+                      tess_ranks());
+}
+
+tess_status cmd_simulation_read(const option *o, tess_simulation *s)
+{
+    double nodes = 0, ranks_here = 0;
+    tess_simulated *machine = &s->machine;
+    TESS_TRY(check_alone());
+    TESS_TRY(cmd_whole_number(&o[CMD_NODES], 1, 4096, &nodes));
+    TESS_TRY(cmd_whole_number(&o[CMD_RANKS], 1, 256, &ranks_here));
+    if (!o[CMD_MACHINE].value)
+        return tess_error(TESS_INVALID, "command line",
+                          "--machine FILE is missing (tessera info --machine FILE writes "
+                          "this one)");
+    TESS_TRY(tess_machine_read(o[CMD_MACHINE].value, machine));
+    if (o[CMD_NODES].value) machine->nodes = (int)nodes;
+    if (!o[CMD_RANKS].value) ranks_here = machine->gpus.count > 1 ? machine->gpus.count : 1;
+    s->ranks_here = (int)ranks_here;
+    TESS_TRY(check_ranks(machine, o[CMD_MACHINE].value, s->ranks_here));
+    tess_ranks_pretend(0, machine->nodes * s->ranks_here); /* the configuration is theirs */
+    return TESS_OK;
+}
+
 static tess_status run(int argc, char **argv)
 {
     option options[OPTIONS_COUNT];
-    char *trace = NULL, **arguments = NULL, quiet[] = "--log=root.thres:error";
+    char *trace = NULL;
     int rest;
-    double steps = 2, nodes = 0, ranks_here = 0;
+    double steps = 2;
     memcpy(options, OPTIONS, sizeof options);
-    if (tess_ranks() > 1)
-        return tess_error(TESS_INVALID, "command line", "%d ranks, and one process simulates (start it alone)",
-                          tess_ranks());
+    TESS_TRY(check_alone());
     TESS_TRY(hold_pipes(argc, argv));
     if (cmd_sweeps(argc, argv)) return cmd_sweep(argc, argv);
     TESS_TRY(cmd_parse(options, OPTIONS_COUNT, argc, argv, &rest));
     TESS_TRY(cmd_whole_number(&options[STEPS], 1, 1e6, &steps));
-    TESS_TRY(cmd_whole_number(&options[NODES], 1, 4096, &nodes));
-    TESS_TRY(cmd_whole_number(&options[RANKS], 1, 256, &ranks_here));
-    if (!options[MACHINE].value)
-        return tess_error(TESS_INVALID, "command line",
-                          "--machine FILE is missing (tessera info --machine FILE writes "
-                          "this one)");
     TESS_TRY(cmd_trace(&options[TRACE], &trace));
     if (trace) argv[1 + rest++] = trace; /* one more KEY=VALUE, in a place that the option left free */
     tess_simulation simulation = {.steps = (int)steps};
-    tess_simulated *machine = &simulation.machine;
     tess_config config = {0};
     tess_status status;
-    TESS_TRY_DONE(tess_machine_read(options[MACHINE].value, machine));
-    if (options[NODES].value) machine->nodes = (int)nodes;
-    if (!options[RANKS].value) ranks_here = machine->gpus.count > 1 ? machine->gpus.count : 1;
-    simulation.ranks_here = (int)ranks_here;
-    const int ranks = machine->nodes * simulation.ranks_here;
-    TESS_TRY_DONE(check_ranks(machine, options[MACHINE].value, simulation.ranks_here));
-    tess_ranks_pretend(0, ranks); /* the configuration is theirs */
+    TESS_TRY_DONE(cmd_simulation_read(options, &simulation));
     TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
-    TESS_TRY_DONE(read_fold(&options[FOLD], &config, ranks, simulation.ranks_here, &simulation.fold));
-    TESS_TRY_DONE(tess_platform_check(machine, simulation.ranks_here, simulation.fold));
-    enum { OWN = 3 }; /* the program, what quiets SimGrid, and the file, before those that are handed on */
-    arguments = tess_alloc(((size_t)rest + OWN + 1) * sizeof *arguments);
-    arguments[1] = quiet;
-    memcpy(arguments + OWN, argv + 1, (size_t)rest * sizeof *arguments);
-    status = simulate(&simulation, arguments);
+    TESS_TRY_DONE(read_fold(&options[FOLD], &config, tess_ranks(), simulation.ranks_here, &simulation.fold));
+    TESS_TRY_DONE(tess_platform_check(&simulation.machine, simulation.ranks_here, simulation.fold));
+    status = cmd_simulation_run(&simulation, rest, argv + 1);
 done:
     tess_config_free(&config);
-    free(arguments);
     free(trace);
     return status;
 }

@@ -62,6 +62,7 @@ typedef struct tess_simulated {
     uint64_t ram_bytes;
     double matrix_rate[2], copy_rate; /* of all cores at a time; [TESS_F32], [TESS_BF16] */
     bool has_drive;                   /* which is: */
+    double drive_bytes;               /* its size; 0: not said */
     tess_drive drive;                 /* the slowest link of what lies on disk; */
     double drive_share;               /* of its rates what it reaches while cores are busy */
     double task_seconds;              /* that a task takes of its core beside its body */
@@ -110,7 +111,8 @@ static inline bool tess_fold_mirrors(tess_fold f, const tess_simulated_net *n)
 typedef struct tess_simulation {
     tess_simulated machine;
     int ranks_here; /* of each node */
-    int steps;      /* behind the first one */
+    int steps;      /* behind the first one; 0: none is made, and one is estimated */
+    bool must_fit;  /* an estimate's: what does not is an error */
     tess_fold fold;
 } tess_simulation;
 
@@ -154,6 +156,9 @@ void tess_simulated_join(tess_cluster *cluster, int rank);
 void tess_simulated_set(const tess_simulated *m);
 /* Returns it. */
 const tess_simulated *tess_simulated_machine(void);
+/* Returns the seconds of a task on the GPU, or on a core; of a message those of its bytes on their links. */
+double tess_simulated_seconds(const tess_task *t, bool gpu);
+double tess_simulated_message_seconds(const tess_message_arg *m);
 /* Chooses for a task that chooses. */
 void tess_simulated_choose(const tess_task *t);
 #endif

@@ -39,6 +39,8 @@ tess_status tess_platform_check(const tess_simulated *m, int ranks_here, tess_fo
  * takes for its home. */
 tess_status tess_platform_write(const tess_simulated *m, int ranks_here, tess_fold fold,
                                 const char *dir) TESS_NODISCARD;
+/* Refuses a disk tier on a machine without a drive. */
+tess_status tess_simulated_check_drive(const tess_simulated *m, const char *disk) TESS_NODISCARD;
 /* In the program that simulates, called by all ranks: makes steps on the machine, of which each has its part, and
  * prints what they took there. */
 tess_status tess_simulate(const tess_config *c, const tess_simulated *part, const tess_cluster *cluster,

@@ -12,10 +12,54 @@ static tess_status flush(FILE *out)
                : TESS_OK;
 }
 
-/* Prints where the tiles of the step go, or why it does not fit, and what it would take where there is room; `must`:
- * what does not fit is TESS_FAILED. */
-static tess_status print_placed(tess_run *r, uint64_t least, bool must, FILE *out)
+/* What is asked for. */
+struct asked {
+    const tess_stage *stage; /* NULL: this machine */
+    bool must_fit;           /* else what does not is no error */
+    FILE *out;
+};
+
+/* A pipeline's step is longer by what its stages take to fill and to empty it. */
+static void print_gpu_time(const tess_run *r, const tess_step *step, const tess_holds *p, const struct asked *a)
 {
+    const tess_grid *g = &r->grid;
+    tess_rehearsed t;
+    if (!a->stage) {
+        fprintf(a->out, "time of a step: %.3g TFLOP of matrices on a GPU, whose rate is not measured here\n",
+                (p->flops + p->recompute_flops) * 1e-12);
+        return;
+    }
+    tess_step_rehearse(step, &r->plan, a->stage, &t);
+    t.seconds *= 1 + (double)(g->pipeline - 1) / (double)(g->interleave * r->micro / g->data);
+    tess_estimate_gpu_time(a->out, r, p, &t);
+}
+
+/* Of rank 0, as simulations have it, which may not be the one that all else is said of. */
+static tess_status print_memory(const tess_run *r, const tess_step *step, FILE *out)
+{
+    tess_run first;
+    tess_step *its = NULL;
+    if (!r->rank) return tess_run_print_memory(r, step, out), TESS_OK;
+    tess_status status = tess_run_open(r->c, 0, &first);
+    if (status == TESS_OK) status = tess_run_tiers(&first, r->c->output);
+    if (status == TESS_OK) status = tess_run_train_step(&first, &its);
+    if (status == TESS_OK) tess_run_print_memory(&first, its, out);
+    tess_step_free(its);
+    tess_run_close(&first);
+    return status;
+}
+
+static tess_status room_here(tess_run *r, char text[static 512])
+{
+    const tess_status status = tess_run_tier_room(r);
+    if (status != TESS_OK) snprintf(text, 512, "%s", tess_error_text());
+    return status == TESS_OK && tess_run_lacks_room(r, false, text) ? TESS_INVALID : status;
+}
+
+/* Prints where the tiles of the step go, or why it does not fit, and what it would take where there is room. */
+static tess_status print_placed(tess_run *r, uint64_t least, const struct asked *a)
+{
+    FILE *out = a->out;
     const uint64_t limit = tess_run_limit(r);
     tess_step *step = NULL, *eval = NULL;
     tess_holds p;
@@ -37,24 +81,21 @@ static tess_status print_placed(tess_run *r, uint64_t least, bool must, FILE *ou
             tess_estimate_tiers(out, r, step, limit, least);
         else
             tess_estimate_needs(out, r, step, limit);
-        if (fits && tess_run_tier_room(r) != TESS_OK)
-            why = tess_strdup(tess_error_text());
-        else if (fits && tess_run_lacks_room(r, false, room))
-            why = tess_strdup(room);
+        if (fits && a->stage) status = print_memory(r, step, out);
+        if (fits && !a->stage && room_here(r, room) != TESS_OK) why = tess_strdup(room);
         if (why) fprintf(out, "does not fit: %s\n", why);
         if (tess_ranks() > 1) tess_estimate_messages(out, p.sent);
         if (!r->machine.disk)
             tess_step_forecast(step, &r->limits.ram.rates, UINT64_MAX, tess_cores(), &r->plan.ram.time);
         if (tess_gpus() > 0)
-            fprintf(out, "time of a step: %.3g TFLOP of matrices on a GPU, whose rate is not measured here\n",
-                    (p.flops + p.recompute_flops) * 1e-12);
+            print_gpu_time(r, step, &p, a);
         else
             tess_estimate_time(out, r, &p, &r->plan.ram.time);
         status = flush(out);
         tess_bar_back();
         tess_run_say_dtype(r, &p);
     }
-    if (status == TESS_OK && why && must) {
+    if (status == TESS_OK && why && a->must_fit) {
         tess_error_restore(why);
         status = TESS_FAILED;
     }
@@ -94,8 +135,9 @@ static tess_status find_least(const tess_run *r, uint64_t tasks, uint64_t *least
     return status;
 }
 
-static tess_status print_run(const tess_config *c, int rank, bool must_fit, FILE *out)
+static tess_status print_run(const tess_config *c, int rank, const struct asked *a)
 {
+    FILE *out = a->out;
     tess_run run;
     tess_step *step = NULL;
     tess_holds p;
@@ -121,28 +163,33 @@ static tess_status print_run(const tess_config *c, int rank, bool must_fit, FILE
     }
     tess_step_free(step);
     if (status == TESS_OK) status = find_least(&run, p.tasks, &least);
-    if (status == TESS_OK) status = print_placed(&run, least, must_fit, out);
+    if (status == TESS_OK) status = print_placed(&run, least, a);
     tess_run_close(&run);
     return status;
 }
 
-static tess_status estimate(const tess_config *c, bool must_fit, FILE *out)
+static tess_status estimate(const tess_config *c, const struct asked *a)
 {
     int rank;
-    if (!c || !out) return tess_error(TESS_INVALID, c ? "output" : "configuration", "is NULL");
+    if (!c || !a->out) return tess_error(TESS_INVALID, c ? "output" : "configuration", "is NULL");
     tess_bar_begin("planning the step", 0);
     tess_status status = find_largest(c, &rank);
-    if (status == TESS_OK) status = print_run(c, rank, must_fit, out);
+    if (status == TESS_OK) status = print_run(c, rank, a);
     tess_bar_end();
     return status;
 }
 
 tess_status tess_estimate(const tess_config *c, FILE *out)
 {
-    return estimate(c, false, out);
+    return estimate(c, &(struct asked){.out = out});
 }
 
 tess_status tess_estimate_fits(const tess_config *c, FILE *out)
 {
-    return estimate(c, true, out);
+    return estimate(c, &(struct asked){.must_fit = true, .out = out});
+}
+
+tess_status tess_estimate_on(const tess_config *c, const tess_stage *stage, bool must_fit, FILE *out)
+{
+    return estimate(c, &(struct asked){stage, must_fit, out});
 }

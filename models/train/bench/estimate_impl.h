@@ -9,6 +9,8 @@ void tess_estimate_needs(FILE *out, const tess_run *r, const tess_step *step, ui
 void tess_estimate_tiers(FILE *out, const tess_run *r, const tess_step *step, uint64_t limit, uint64_t least);
 /* Prints what goes to other ranks. */
 void tess_estimate_messages(FILE *out, uint64_t sent);
+/* Prints the time of a step with a GPU, and in which each part of the machine is at work. */
+void tess_estimate_gpu_time(FILE *out, const tess_run *r, const tess_holds *p, const tess_rehearsed *t);
 /* Prints the time of a step. */
 void tess_estimate_time(FILE *out, const tess_run *r, const tess_holds *p, const tess_forecast *t);
 

@@ -54,14 +54,48 @@ static void seconds(FILE *out, const char *what, double s)
     fprintf(out, "  %-44s %10.3f s\n", what, s);
 }
 
+static void print_flops(FILE *out, const tess_holds *p)
+{
+    fprintf(out, "time of a step: %s of matrices", show_flops(p->flops + p->recompute_flops));
+    if (p->recompute_flops > 0) fprintf(out, " (of it %s recomputed)", show_flops(p->recompute_flops));
+}
+
+/* Who is at work for at least so much of the step bounds it. */
+static const double MOST = 0.85;
+
+void tess_estimate_gpu_time(FILE *out, const tess_run *r, const tess_holds *p, const tess_rehearsed *t)
+{
+    const struct {
+        const char *what, *bound;
+        double seconds;
+    } part[] = {{"the GPU at work", "the GPU", t->gpu},
+                {"the cores at work", "the cores", t->cores},
+                {"copies from RAM to the GPU", "copies to the GPU", t->to_gpu},
+                {"copies back", "copies from the GPU", t->from_gpu},
+                {"messages to other ranks and from them", "messages", t->messages},
+                {"reading from the drive", "reading from the drive", t->read},
+                {"writing to the drive", "writing to the drive", t->written}};
+    const double tokens = (double)(r->batch * r->length) / t->seconds;
+    const char *bound = NULL;
+    double most = MOST * t->seconds;
+    print_flops(out, p);
+    fputc('\n', out);
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+        if (i < 2 || part[i].seconds > 0) seconds(out, part[i].what, part[i].seconds);
+        if (part[i].seconds >= most) most = part[i].seconds, bound = part[i].bound;
+    }
+    seconds(out, "in all", t->seconds);
+    fprintf(out, "  %.*f tokens/s, bound by %s\n", tokens < 10 ? 2 : 0, tokens,
+            bound ? bound : "tasks that wait for each other");
+}
+
 void tess_estimate_time(FILE *out, const tess_run *r, const tess_holds *p, const tess_forecast *t)
 {
     const double tokens = (double)(r->batch * r->length) / t->seconds, rest = t->seconds - t->work;
     const char *bound = t->work >= t->read && t->work >= t->write ? "compute"
                         : t->read >= t->write                     ? "reading from disk"
                                                                   : "writing to disk";
-    fprintf(out, "time of a step: %s of matrices", show_flops(p->flops + p->recompute_flops));
-    if (p->recompute_flops > 0) fprintf(out, " (of it %s recomputed)", show_flops(p->recompute_flops));
+    print_flops(out, p);
     fprintf(out, ", and %s that other tasks read and write\n", tess_human_bytes(p->bytes));
     seconds(out, "compute, all workers together", t->work);
     seconds(out,

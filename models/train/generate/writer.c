@@ -105,7 +105,7 @@ static tess_status too_little(const tess_writer *w, uint64_t needed)
 static uint64_t peak_of(const struct program *p, tess_holds *plan)
 {
     tess_step_holds(p->step, plan);
-    return plan->peak_ram + (uint64_t)(tess_cores() - 1) * plan->resident[TESS_ROLE_SCRATCH];
+    return tess_holds_need(plan, tess_cores());
 }
 
 /* All in RAM, below a cap or not. */

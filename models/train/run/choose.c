@@ -100,6 +100,17 @@ uint64_t tess_run_disk_least(const tess_run *r)
     return tess_disk_room(r->plan.ram.disk + r->eval_disk);
 }
 
+void tess_run_print_memory(const tess_run *r, const tess_step *step, FILE *out)
+{
+    tess_holds holds;
+    tess_step_holds(step, &holds);
+    const uint64_t ram =
+        r->plan.disk_bytes ? r->machine.cpu_bytes : tess_holds_need(&holds, r->limits.ram.workers) + r->beside;
+    fprintf(out, "memory    GPU %llu, RAM %llu, disk %llu bytes by plan%s\n", (unsigned long long)r->plan.gpu.memory,
+            (unsigned long long)ram, (unsigned long long)(r->plan.disk_bytes ? tess_run_disk_least(r) : 0),
+            tess_ranks() > 1 ? " of rank 0" : "");
+}
+
 /* memory.disk is said, and less than what was placed there needs. */
 static bool lacks_disk(const tess_run *r)
 {

@@ -3,12 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The bytes that RAM must hold at most: all tiles live at one time, and each worker's scratch. */
-static uint64_t need(const tess_holds *p, int workers)
-{
-    return p->peak_ram + (uint64_t)(workers - 1) * p->resident[TESS_ROLE_SCRATCH];
-}
-
 uint64_t tess_run_limit(const tess_run *r)
 {
     const uint64_t gpu = tess_gpus() > 1 || !r->caps.gpu_plan ? tess_gpu_bytes(r->caps.gpu) : 0;
@@ -75,7 +69,7 @@ static tess_status find_batch(const tess_run *r, uint64_t beside, uint64_t limit
             changed.train_micro_batch_size_per_gpu = micro;
             changed.gradient_accumulation_steps = c->train_batch_size / (micro * data);
             TESS_TRY(tess_run_plan(&changed, r->rank, true, &plan));
-            uint64_t needed = need(&plan, tess_cores()) + beside;
+            uint64_t needed = tess_holds_need(&plan, tess_cores()) + beside;
             if (needed > limit) continue;
             snprintf(text, size, "train_micro_batch_size_per_gpu=%lld gradient_accumulation_steps=%lld%s needs %s",
                      (long long)micro, (long long)changed.gradient_accumulation_steps,
@@ -120,7 +114,7 @@ static tess_status find_setting(const tess_run *r, bool train, uint64_t needed, 
 tess_status tess_run_fits(const tess_run *r, bool train, const tess_holds *plan, uint64_t beside)
 {
     char setting[200];
-    uint64_t needed = need(plan, tess_cores()) + beside, limit = tess_run_limit(r);
+    uint64_t needed = tess_holds_need(plan, tess_cores()) + beside, limit = tess_run_limit(r);
     if (needed <= limit) return TESS_OK;
     TESS_TRY(find_setting(r, train, needed, beside, limit, setting, sizeof setting));
     const bool capped = r->caps.cpu > 0;

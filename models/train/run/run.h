@@ -176,6 +176,8 @@ uint64_t tess_run_least(tess_run *r);
 /* Sizes the disk tier for what was placed there, r->machine.disk becoming NULL where that is nothing; TESS_INVALID
  * where memory.disk is less. */
 tess_status tess_run_size_disk(tess_run *r) TESS_NODISCARD;
+/* Prints the bytes that a step which was placed has on each tier: "memory    GPU 1, RAM 2, disk 3 bytes by plan". */
+void tess_run_print_memory(const tess_run *r, const tess_step *step, FILE *out);
 /* Returns the least memory.disk for what was placed there, in whole MiB. */
 uint64_t tess_run_disk_least(const tess_run *r);
 

@@ -24,6 +24,7 @@ static const struct field fields[] = {
     {"drive_gb_s", "write", offsetof(tess_simulated, drive.write_rate), 1e9, 1e-3},
     {"drive_gb_s", "mixed_read", offsetof(tess_simulated, drive.mixed_read_rate), 1e9, 1e-3},
     {"drive_gb_s", "mixed_write", offsetof(tess_simulated, drive.mixed_write_rate), 1e9, 1e-3},
+    {NULL, "drive_gib", offsetof(tess_simulated, drive_bytes), 1 << 30, 0},
     {"reached", "fp32_products", offsetof(tess_simulated, reached[TESS_F32].matrix), 1, 0},
     {"reached", "fp32_copies", offsetof(tess_simulated, reached[TESS_F32].copy), 1, 0},
     {"reached", "bf16_products", offsetof(tess_simulated, reached[TESS_BF16].matrix), 1, 0},
@@ -33,8 +34,8 @@ static const struct field fields[] = {
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
 static const char *const known[] = {"name",    "about",         "cores",      "memory_gib", "copy_gb_s",
-                                    "task_us", "matrix_gflops", "drive_gb_s", "shares",     "gpus",
-                                    "nodes",   "network",       "reached"};
+                                    "task_us", "matrix_gflops", "drive_gb_s", "drive_gib",  "shares",
+                                    "gpus",    "nodes",         "network",    "reached"};
 enum { KNOWN = sizeof known / sizeof *known };
 static const struct field gpu_fields[] = {
     {NULL, "copy_gb_s", offsetof(tess_simulated_gpus, copy_rate), 1e9, 1e-3},
@@ -342,6 +343,8 @@ static tess_status read_all(const char *path, const json_t *root, tess_simulated
         TESS_TRY(read_topology(path, network, &m->net));
     }
     TESS_TRY(read_fields(path, "", root, fields, FIELDS, m));
+    if (m->drive_bytes > 0 && !m->has_drive)
+        return wrong(path, "drive_gib", json_object_get(root, "drive_gib"), "drive_gb_s beside it");
     if (gpus) TESS_TRY(read_gpus(path, gpus, &m->gpus));
     TESS_TRY(read_rails(path, json_object_get(network, "rails"), m));
     return read_shares(path, "", json_object_get(root, "shares"), &m->matrix_share, &m->copy_share, &m->drive_share,
@@ -376,6 +379,7 @@ tess_status tess_machine_part(tess_simulated *m, int ranks)
     m->gpus.count /= ranks;
     m->cores /= ranks;
     m->ram_bytes /= (uint64_t)ranks;
+    m->drive_bytes /= ranks;
     m->copy_rate /= ranks;
     for (int t = 0; t < TESS_YARDSTICKS; t++) m->matrix_rate[t] /= ranks;
     return TESS_OK;

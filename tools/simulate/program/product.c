@@ -1,5 +1,6 @@
 /* tessera-simulated: the product over SimGrid, a library of which tessera-simulator opens a copy for each rank. */
 #include "cmd.h"
+#include "run.h"
 #include "simulation.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -7,8 +8,25 @@
 
 static const char *const required[] = {"model", NULL};
 
-static tess_status run(const tess_cluster *cluster, char **argv, int argc, FILE *out)
+/* On paper, of one rank: as much of what all of a node share as if each wanted its part. */
+static tess_status estimate(const tess_config *c, const tess_simulated *m, const tess_simulation *of, FILE *out)
 {
+    const double part = m->drive_share / of->ranks_here;
+    const tess_stage stage = {.seconds = tess_simulated_seconds,
+                              .cores = tess_cores(),
+                              .link = m->gpus.host_rate / m->gpus.host_gpus,
+                              .link_latency = m->gpus.host_latency,
+                              .drive = {.read_rate = m->drive.read_rate * part,
+                                        .write_rate = m->drive.write_rate * part,
+                                        .mixed_read_rate = m->drive.mixed_read_rate * part,
+                                        .mixed_write_rate = m->drive.mixed_write_rate * part}};
+    TESS_TRY(tess_simulated_check_drive(m, tess_run_disk(c)));
+    return tess_estimate_on(c, &stage, of->must_fit, out);
+}
+
+static tess_status run(const tess_cluster *cluster, int rank, char **argv, int argc, FILE *out)
+{
+    const int steps = cluster->of->steps;
     tess_simulated machine = cluster->of->machine;
     tess_config config = {0};
     tess_status status;
@@ -21,9 +39,13 @@ static tess_status run(const tess_cluster *cluster, char **argv, int argc, FILE 
                                   .matrix_rate = {machine.matrix_rate[TESS_F32], machine.matrix_rate[TESS_BF16]},
                                   .reached = {machine.reached[TESS_F32], machine.reached[TESS_BF16]}};
     tess_yardstick_given(&rates, machine.gpus.matrix_rate);
-    TESS_TRY(tess_ranks_join());
+    if (steps)
+        TESS_TRY(tess_ranks_join());
+    else
+        tess_ranks_pretend_near(rank, cluster->ranks, cluster->of->ranks_here);
     TESS_TRY_DONE(cmd_config(argc, argv, required, &config));
-    status = tess_simulate(&config, &machine, cluster, out);
+    if (machine.drive_bytes > 0 && config.memory.disk <= 0) config.memory.disk = (int64_t)machine.drive_bytes;
+    status = steps ? tess_simulate(&config, &machine, cluster, out) : estimate(&config, &machine, cluster->of, out);
 done:
     tess_config_free(&config);
     return status;
@@ -35,7 +57,7 @@ int tess_simulated_main(tess_cluster *cluster, int rank, int argc, char **argv)
     tess_simulated_join(cluster, rank);
     FILE *out = rank ? fopen("/dev/null", "w") : stdout;
     tess_status status =
-        out ? run(cluster, argv, argc, out) : tess_error(TESS_FAILED, "/dev/null", "%s", strerror(errno));
+        out ? run(cluster, rank, argv, argc, out) : tess_error(TESS_FAILED, "/dev/null", "%s", strerror(errno));
     status = tess_ranks_agree(status);
     if (status != TESS_OK && !tess_rank() && tess_watch_speak())
         fprintf(stderr, "tessera: error: %s\n", tess_error_text());

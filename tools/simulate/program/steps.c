@@ -283,6 +283,13 @@ static void print_table(FILE *out, const tess_profile *p, double all, int steps)
     }
 }
 
+tess_status tess_simulated_check_drive(const tess_simulated *m, const char *disk)
+{
+    if (!disk || m->has_drive) return TESS_OK;
+    return tess_error(TESS_INVALID, "machine", "%s has no drive, and tiles are to rest on one (drive_gb_s adds one)",
+                      m->name);
+}
+
 /* A plan for a GPU is a plan for one; ranks have one each. */
 static tess_status check_gpus(const tess_config *c, const tess_simulated *m)
 {
@@ -317,6 +324,7 @@ static void tell(void *of, FILE *out, tess_bench_run *b, double median, const te
             tokens / median, b->measure.flops / median * 1e-12, 100 * tess_measure_mfu(&b->measure, median));
     fprintf(out, "tasks     %llu a step%s\n", (unsigned long long)(t->tasks / (uint64_t)steps),
             tess_ranks() > 1 ? ", of all ranks" : "");
+    tess_run_print_memory(&b->run, b->step, out);
     print_tiers(out, b, t, steps);
     print_gpus(out, b, t, steps);
     print_busy(out, b, t, median, p);
@@ -333,9 +341,7 @@ tess_status tess_simulate(const tess_config *c, const tess_simulated *part, cons
 {
     const int steps = cluster->of->steps;
     struct told t = {.part = part, .cluster = cluster, .real = real_seconds()};
-    if (tess_run_disk(c) && !part->has_drive)
-        return tess_error(TESS_INVALID, "machine",
-                          "%s has no drive, and tiles are to rest on one (drive_gb_s adds one)", part->name);
+    TESS_TRY(tess_simulated_check_drive(part, tess_run_disk(c)));
     TESS_TRY(check_gpus(c, part));
     TESS_TRY(tess_bench_told(c, steps, out, NULL, begin, tell, &t));
     if (!tess_rank())

@@ -15,6 +15,7 @@
 #include "messages.h"
 #include "progress.h"
 #include "simulated_impl.h"
+#include <math.h>
 #include <simgrid/host.h>
 #include <stdlib.h>
 #include <string.h>
@@ -495,6 +496,25 @@ static void take(tess_exchange *e)
     e->next = *at;
     *at = e;
     begin_next(lane);
+}
+
+/* On a rank's part of its links, both ways at the same time. */
+double tess_simulated_message_seconds(const tess_message_arg *m)
+{
+    const tess_simulated *machine = tess_simulated_machine();
+    const tess_simulated_gpus *g = &machine->gpus;
+    double bytes[2][2] = {{0}}; /* [to another node][sent] */
+    for (unsigned i = 0; i < m->spans; i++) {
+        const tess_span *s = &m->span[i];
+        bytes[node_of(s->peer) != node_of(tess_rank())][s->sends] += (double)s->bytes;
+    }
+    const double near = g->peer_rate > 0 ? g->peer_rate
+                        : g->count       ? g->host_rate / g->host_gpus
+                                         : machine->copy_rate,
+                 far = machine->net.rate / tess_cluster_here->of->ranks_here;
+    const double within = fmax(bytes[0][0], bytes[0][1]), between = fmax(bytes[1][0], bytes[1][1]);
+    return fmax(within > 0 ? g->peer_latency + within / near : 0,
+                between > 0 ? machine->net.latency + between / far : 0);
 }
 
 /* ---- start and stop ---- */

@@ -209,14 +209,19 @@ static double gpu_seconds_of(const tess_task *t)
            g->task_seconds;
 }
 
+double tess_simulated_seconds(const tess_task *t, bool gpu)
+{
+    if (t->cl == &tess_message) return tess_simulated_message_seconds(t->arg);
+    return gpu ? gpu_seconds_of(t) : seconds_of(t) + tess_simulated_machine()->task_seconds;
+}
+
 /* What a GPU takes for a task is what is said here. Policies that ask hear it too: of nothing they would learn nothing.
  */
 static double expected_us(struct starpu_task *task, struct starpu_perfmodel_arch *arch, unsigned implementation)
 {
     (void)implementation;
     const bool gpu = arch->ndevices > 0 && arch->devices[0].type == STARPU_CUDA_WORKER;
-    const double cpu = seconds_of(task->cl_arg) + tess_simulated_machine()->task_seconds;
-    return fmax(1e6 * (gpu ? gpu_seconds_of(task->cl_arg) : cpu), 1e-3);
+    return fmax(1e6 * tess_simulated_seconds(task->cl_arg, gpu), 1e-3);
 }
 
 void tess_body_model(struct starpu_perfmodel *m)
