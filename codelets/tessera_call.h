@@ -34,9 +34,9 @@ typedef struct tess_operand {
 } tess_operand;
 
 typedef struct tess_call {
-    /* Of activations (B, T, C) the T rows of each of `sequences` sequences, in order; of indices (B, T) int32 rows of
-     * one column; of a parameter all of it, a matrix in the graph's dtype, a vector in fp32. Backward has those that
-     * the op's `reads` names. */
+    /* Of activations (B, T, C) the T rows of each of `sequences` sequences, in order, or, of an op by_rows, some rows
+     * of one; of indices (B, T) int32 rows of one column; of a parameter all of it, a matrix in the graph's dtype, a
+     * vector in fp32. Backward has those that the op's `reads` names. */
     tess_operand in[TESS_CALL_INPUTS];
     tess_operand out; /* forward writes it; backward reads it if `reads` has it */
     tess_operand aux; /* fp32, a row for each row of the output: forward writes it for backward */

@@ -159,12 +159,13 @@ static struct task begin(tess_lower *L, const tess_node *n, int i, bool backward
     for (int k = 0; k < n->inputs; k++)
         if (n->in[k] && n->in[k]->kind == TESS_KIND_PARAM) most += 2 * n->in[k]->cut->tiles;
     struct task t = {tess_lower_get(L, sizeof *t.arg), tess_alloc((size_t)most * sizeof *t.use), 0, n, i};
+    const int64_t sequences = tess_rows(L, n->out, i) / n->out->dim[1];
     *t.arg = (tess_own_arg){.cpu = f->cpu,
                             .cuda = f->cuda,
                             .flops = f->flops,
                             .call = {.attributes = attributes_of(n),
                                      .dtype = tess_real(L),
-                                     .sequences = tess_rows(L, n->out, i) / n->out->dim[1],
+                                     .sequences = sequences ? sequences : 1,
                                      .first = tess_first_row(L, n->out, i) / n->out->dim[1],
                                      .train = tess_trains(L)}};
     return t;
@@ -406,7 +407,7 @@ static bool same(const tess_op_conf *a, const tess_op_conf *b)
 {
     return !strcmp(a->takes, b->takes) && a->attributes == b->attributes && a->shape == b->shape &&
            same_functions(&a->forward, &b->forward) && same_functions(&a->backward, &b->backward) &&
-           a->reads == b->reads && a->dtypes == b->dtypes && a->by_columns == b->by_columns;
+           a->reads == b->reads && a->dtypes == b->dtypes && a->by_rows == b->by_rows && a->by_columns == b->by_columns;
 }
 
 static void make_codelets(struct own *o, int backward, const tess_op_functions *f)
@@ -436,6 +437,8 @@ static struct own *make(const tess_op_conf *c, int inputs)
                       .forward = forward,
                       .backward = c->backward.cpu ? backward : NULL,
                       .no_gradient = !c->backward.cpu,
+                      .by_rows = c->by_rows,
+                      .own = true,
                       .columns = c->by_columns ? TESS_COLUMNS_SAME : TESS_COLUMNS_ALL};
     make_codelets(o, 0, &c->forward);
     make_codelets(o, 1, &c->backward);

@@ -109,6 +109,7 @@ struct tess_op {
     bool table_parts; /* with some of the rows the op makes a part of its result, and the parts add up */
     int stack;        /* the input that is a stack of matrices, all of which every rank has; 0: none */
     bool by_rows;     /* a row of the output depends on the same row of the inputs alone, or on those that */
+    bool own;         /* it is a program's, which sees rows of padding too */
     int bounds;       /* this input, which has to be there, lets it see; 0: there is none */
     int whole;        /* with this input it takes whole sequences, not spans of them; 0: there is none */
     int64_t (*heads)(const tess_node *n); /* into so many parts ranks may share out its columns, all rows of each */

@@ -97,7 +97,7 @@ static inline tess_status gated_register(const tess_op **op)
     conf.forward.cpu = gated_forward;
     conf.backward.cpu = gated_backward;
     conf.reads = TESS_READS_IN0 | TESS_READS_IN1;
-    conf.by_columns = true;
+    conf.by_rows = conf.by_columns = true;
     return tess_op_register(&conf, op);
 }
 

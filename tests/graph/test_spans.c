@@ -1,5 +1,6 @@
 /* Spans of sequences: losses and gradients are those of whole sequences, and the same bits wherever they are made. */
 #define CHECK_MAIN
+#include "docs/own_ops.h"
 #include "graph/params.h"
 #include <math.h>
 
@@ -10,6 +11,7 @@ struct look {
     const char *name;
     tess_attention_conf conf;
     bool packed, rope, bounded;
+    tess_status (*own)(const tess_op **op); /* an op of a program's */
 };
 static const struct look looks[] = {
     {.name = "packed", .conf = {.heads = HEADS, .causal = true}, .packed = true},
@@ -22,6 +24,8 @@ static const struct look looks[] = {
     {.name = "bounds", .conf = {.heads = HEADS, .causal = true}, .packed = true, .bounded = true},
     {.name = "bounds both ways", .conf = {.heads = HEADS, .groups = 2}, .bounded = true},
     {.name = "dropout", .conf = {.heads = HEADS, .causal = true, .dropout = 0.2f}, .packed = true},
+    {.name = "own by rows", .conf = {.heads = HEADS, .causal = true}, .packed = true, .own = gated_register},
+    {.name = "own along the sequence", .conf = {.heads = HEADS, .causal = true}, .packed = true, .own = ema_register},
 };
 
 struct net {
@@ -51,6 +55,13 @@ static tess_tensor *attend(const struct net *n, tess_tensor *x, int layer, const
     return tess_attention(q, k, v, c);
 }
 
+static tess_tensor *apply(const struct look *l, tess_tensor *x, tess_tensor *beside, const void *attributes)
+{
+    const tess_op *op;
+    OK(l->own(&op));
+    return tess_apply(op, (tess_tensor *[]){x, beside}, 2, attributes);
+}
+
 static void net_make(struct net *n, const tess_graph_conf *conf, const struct look *l)
 {
     tess_graph *g = n->g = tess_graph_new(conf);
@@ -65,6 +76,8 @@ static void net_make(struct net *n, const tess_graph_conf *conf, const struct lo
         y = attend(n, y, layer, l);
         x = tess_add(x, tess_dropout(tess_linear(y, weight(g, layer, "proj", C, C), NULL), 0.1f));
         y = tess_gelu(tess_linear(x, weight(g, layer, "in", 2 * C, C), NULL), TESS_GELU_TANH);
+        if (l->own == gated_register) y = apply(l, y, y, &(struct gated){.sharp = 0.5f, .times = 1});
+        if (l->own == ema_register) y = apply(l, y, weight(g, layer, "decay", 2 * C, 1), NULL);
         x = tess_add(x, tess_linear(y, weight(g, layer, "out", C, 2 * C), NULL));
     }
     tess_block_end(g);
