@@ -59,6 +59,8 @@ const char *tess_fn_wrong(tess_fn fn, tess_element a, tess_element b, tess_eleme
 /* Adds an input whose first dimension are samples, the same number in all inputs. It is fed by tess_step_feed, whatever
  * its element: a value is 4 bytes. */
 tess_tensor *tess_nd_input(tess_graph *g, const char *name, tess_element e, tess_dims d);
+/* Adds an input that has no samples: it is fed once for each micro-batch. */
+tess_tensor *tess_nd_input_whole(tess_graph *g, const char *name, tess_element e, tess_dims d);
 /* Adds a parameter: a matrix of its first dimension and all others. */
 tess_tensor *tess_nd_param(tess_graph *g, const char *name, tess_dims d, tess_init init);
 /* Adds a state: it is kept, saved and shared out as a parameter is, but instead of training it a step replaces it by

@@ -64,6 +64,7 @@ tess_status tess_step_feed(tess_step *s, const tess_tensor *input, const int32_t
     if (copy != values) memcpy(copy, values, (size_t)total * sizeof *copy);
     for (int64_t m = 0; m < micros * s->low.row_tiles; m++) {
         tess_tile *t = s->low.input[input->id][m];
+        if (!t) continue; /* a whole one has one a micro-batch */
         TESS_TRY(tess_tile_write(t, 0, values, tess_tile_bytes(t)));
         values += tess_tile_bytes(t) / sizeof *values;
     }

@@ -240,6 +240,13 @@ TEST(places)
     all_cuts("places");
     steps("places");
 }
+TEST(inputs)
+{
+    all_cuts("inputs");
+    steps("inputs");
+    all_cuts("graph");
+    steps("graph");
+}
 TEST(state)
 {
     all_cuts("state");

@@ -283,4 +283,17 @@ def odds():
     return Net(), {"x": draw(5, 6), "i": torch.tensor([2, 0, 4, 1, 3])}, []
 
 
-ALL = [mlp, vit, resnet, unet, gpt, lstm, torch_lstm, graph_network, graphs, vae, losses, conv_1d_3d, encoder, odds]
+def time_first():
+    """Samples lie in the second dimension of x; a table is the same for all of them."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn, self.head = nn.GRU(5, 6), nn.Linear(6, 3)
+
+        def forward(self, x, y, table, at):
+            h = self.rnn(x + table[:, None] * at)[0]
+            return F.cross_entropy(self.head(h[-1] + (h * table[:, :1, None]).mean(0)), y)
+    return Net(), {"x": draw(4, 6, 5), "y": whole(3, 6), "table": draw(4, 5), "at": torch.tensor(0.5)}, {"x": 1, "y": 0}
+
+
+ALL = [time_first, mlp, vit, resnet, unet, gpt, lstm, torch_lstm, graph_network, graphs, vae, losses, conv_1d_3d, encoder, odds]

@@ -643,13 +643,18 @@ static tess_status begin(building *b, int k, tess_imported *out)
         t = b->state[k] = tess_nd_state(b->g, name, v->dims);
         free(name);
     } else if (v->kind == VALUE_INPUT)
-        t = out->input[k] = tess_nd_input(b->g, v->name, v->element, v->dims);
+        t = out->input[k] =
+            (v->batch < 0 ? tess_nd_input_whole : tess_nd_input)(b->g, v->name, v->element, tess_import_fed(v));
     else if (v->kind == VALUE_PARAM)
         t = tess_nd_param(b->g, v->name, v->dims, TESS_NORMAL(0.02f));
     else
         t = tess_nd_data(b->g, v->name, v->element, v->dims, v->data);
     if (!t) return failed(b, NULL);
     be_tensor(f, t, v);
+    if (v->kind == VALUE_INPUT && v->batch > 0) { /* it is fed with its samples first */
+        f->t = NULL;
+        for (int d = 0; d <= v->batch; d++) f->operand[0].by.along[d] = (int8_t)(d == v->batch ? 0 : d + 1);
+    }
     if (v->kind != VALUE_STATE) return TESS_OK;
     f->t = NULL; /* what is read of it passes no gradient */
     f->result = tess_draft_add(f->draft, TESS_FN_stop, f->result, -1, -1);

@@ -268,7 +268,7 @@ def export(loss_fn, params, batch, to, batched):
     graph = Graph(f"jax {jax.__version__}")
     counts = batch_dimensions(inputs, batched)
     leaves = [graph.leaf("param", name, leaf.shape, leaf.dtype) for name, leaf in weights]
-    leaves += [graph.leaf("input", name, leaf.shape, leaf.dtype, 0 if name in counts else None)
+    leaves += [graph.leaf("input", name, leaf.shape, leaf.dtype, counts.get(name))
                for name, leaf in inputs]
     made = [_lift(graph, content) for content in Walk(graph).run(traced, leaves)]
     graph.outputs = dict(zip(["loss", *sorted(outputs)], made))
