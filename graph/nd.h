@@ -115,6 +115,8 @@ typedef struct tess_window_dims {
 tess_tensor *tess_nd_window(tess_tensor *x, tess_reduction fn, const tess_window_dims *d);
 /* Returns what stands up to each place of a dimension, itself included, or, in reverse, from there on. */
 tess_tensor *tess_nd_cum(tess_tensor *x, tess_cumulation fn, int dim, bool reverse);
+/* Returns where the elements of a dimension lie, as int32, in the order of their values; equal ones stay in order. */
+tess_tensor *tess_nd_sort(tess_tensor *x, int dim, bool descending);
 /* Returns x in another shape. */
 tess_tensor *tess_nd_reshape(tess_tensor *x, tess_dims d);
 /* Returns up to TESS_ND_OPERANDS tensors one behind the other. */

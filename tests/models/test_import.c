@@ -240,6 +240,11 @@ TEST(places)
     all_cuts("places");
     steps("places");
 }
+TEST(sorts)
+{
+    all_cuts("sorts");
+    steps("sorts");
+}
 TEST(inputs)
 {
     all_cuts("inputs");

@@ -278,6 +278,7 @@ def odds():
                 y, scale = y / 1, y.abs().mean()
             y = w * scale + y
             top, at = y.topk(2, -1)
+            y = y + w.sort(0, descending=True)[0] - w.sort(1)[0] + x.argsort(1) / 10
             y = y + (top * (at + 1)).sum(-1, keepdim=True) + torch.addcmul(w, w, x, value=0.1)
             return z.norm() + y[:, 0].prod() + y.var() + y.max() + y.amin(0).sum() + torch.dist(y, x) + y.std(1).sum()
     return Net(), {"x": draw(5, 6), "i": torch.tensor([2, 0, 4, 1, 3])}, []
@@ -296,4 +297,5 @@ def time_first():
     return Net(), {"x": draw(4, 6, 5), "y": whole(3, 6), "table": draw(4, 5), "at": torch.tensor(0.5)}, {"x": 1, "y": 0}
 
 
-ALL = [time_first, mlp, vit, resnet, unet, gpt, lstm, torch_lstm, graph_network, graphs, vae, losses, conv_1d_3d, encoder, odds]
+ALL = [mlp, vit, resnet, unet, gpt, lstm, torch_lstm, graph_network, graphs, vae, losses, conv_1d_3d, encoder,
+       time_first, odds]

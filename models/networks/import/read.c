@@ -243,6 +243,7 @@ static const struct {
     {"gather", "offset collapsed start batch sizes mode fill ", 2, 2},
     {"scatter", "offset collapsed start batch mode fn ", 3, 3},
     {"conv", "lhs rhs out strides pads lhs_dilation rhs_dilation groups ", 2, 2},
+    {"sort", "dim descending ", 1, 1},
     {"cum", "fn dim reverse ", 1, 1},
     {"window", "fn size strides pads base_dilation dilation ", 1, 1},
 };

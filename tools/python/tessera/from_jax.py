@@ -22,7 +22,7 @@ OWN_DERIVATIVE = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxp
 # Functions of JAX whose derivative is that of what they do.
 PLAIN = ("softmax", "logaddexp", "_softmax")
 LATER = {"while": "a loop whose length depends on data", "cond": "a branch that depends on data",
-         "sort": "sort", "rng_bit_generator": "random numbers of a key that is an input"}
+         "rng_bit_generator": "random numbers of a key that is an input"}
 LIBRARIES = tuple(os.path.join(sysconfig.get_paths()[key], name, "") for key in ("purelib", "platlib")
                   for name in ("jax", "jaxlib", "flax", "optax", "haiku", "equinox", "einops", "tessera"))
 LIBRARIES += (os.path.join(sysconfig.get_paths()["stdlib"], ""), os.path.join(os.path.dirname(__file__), ""))

@@ -297,6 +297,16 @@ class Graph:
     def cum(self, fn, x, dim, reverse=False):
         return self.node("cum", [x], x.shape, x.dtype, fn=fn, dim=int(dim), **({"reverse": True} if reverse else {}))
 
+    def sort(self, x, dim, descending=False):
+        """The places of x's elements in the order of their values."""
+        return self.node("sort", [x], x.shape, "int32", dim=int(dim), **({"descending": True} if descending else {}))
+
+    def along(self, x, dim, at):
+        """x's elements at these places of a dimension."""
+        others = [k for k in range(len(x.shape)) if k != dim]
+        return self.gather(x, self.reshape(at, (*at.shape, 1)), at.shape, [], [dim], [dim], (others, others),
+                           [1] * len(x.shape), "clip")
+
     # -- the directory
 
     def read(self):
