@@ -93,6 +93,15 @@ typedef struct tess_any_cum_arg {
 extern tess_codelet tess_any_cum[];          /* x, y */
 extern tess_codelet tess_any_cum_backward[]; /* x, y, dy, dx [+]=: of equal ones to the last; not of sums */
 
+/* y (outer, n, inner): the places of n elements of x in the order of their values. */
+typedef struct tess_any_sort_arg {
+    int64_t outer, n, inner;
+    tess_element element; /* of x; y has whole numbers */
+    bool descending;
+} tess_any_sort_arg;
+extern tess_codelet tess_any_sort[]; /* x, y, scratch */
+size_t tess_any_sort_scratch(const tess_any_sort_arg *a);
+
 /* y = the sum, most or least of x's elements in windows: position o and place i of one meet x's element
  * (o step + i apart - pad) / between along each dimension, where that is whole and inside. The first `lead` dimensions
  * have windows of one element, each of another. */

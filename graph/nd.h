@@ -59,6 +59,8 @@ const char *tess_fn_wrong(tess_fn fn, tess_element a, tess_element b, tess_eleme
 /* Adds an input whose first dimension are samples, the same number in all inputs. It is fed by tess_step_feed, whatever
  * its element: a value is 4 bytes. */
 tess_tensor *tess_nd_input(tess_graph *g, const char *name, tess_element e, tess_dims d);
+/* Adds an input that has no samples: it is fed once for each micro-batch. */
+tess_tensor *tess_nd_input_whole(tess_graph *g, const char *name, tess_element e, tess_dims d);
 /* Adds a parameter: a matrix of its first dimension and all others. */
 tess_tensor *tess_nd_param(tess_graph *g, const char *name, tess_dims d, tess_init init);
 /* Adds a state: it is kept, saved and shared out as a parameter is, but instead of training it a step replaces it by
@@ -113,6 +115,8 @@ typedef struct tess_window_dims {
 tess_tensor *tess_nd_window(tess_tensor *x, tess_reduction fn, const tess_window_dims *d);
 /* Returns what stands up to each place of a dimension, itself included, or, in reverse, from there on. */
 tess_tensor *tess_nd_cum(tess_tensor *x, tess_cumulation fn, int dim, bool reverse);
+/* Returns where the elements of a dimension lie, as int32, in the order of their values; equal ones stay in order. */
+tess_tensor *tess_nd_sort(tess_tensor *x, int dim, bool descending);
 /* Returns x in another shape. */
 tess_tensor *tess_nd_reshape(tess_tensor *x, tess_dims d);
 /* Returns up to TESS_ND_OPERANDS tensors one behind the other. */

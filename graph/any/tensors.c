@@ -122,6 +122,14 @@ tess_tensor *tess_nd_input(tess_graph *g, const char *name, tess_element e, tess
     return with(tess_input(g, name, d.dim[0], tess_dims_size(&d) / d.dim[0]), tess_nd_of(e, &d, 0, 1));
 }
 
+tess_tensor *tess_nd_input_whole(tess_graph *g, const char *name, tess_element e, tess_dims d)
+{
+    if (!is_plain(g, name, &d)) return NULL;
+    tess_nd nd = tess_nd_of(e, &d, -1, 0);
+    nd.fixed = true;
+    return with(tess_input_whole(g, name, tess_dims_size(&d)), nd);
+}
+
 tess_tensor *tess_nd_param(tess_graph *g, const char *name, tess_dims d, tess_init init)
 {
     if (!is_plain(g, name, &d)) return NULL;
@@ -265,7 +273,8 @@ tess_tensor *tess_nd_keep(tess_tensor *loss, tess_tensor *value, tess_tensor *st
 void tess_nd_cut(tess_graph *g, int64_t samples)
 {
     int64_t most = 1, s = samples;
-    if (!g || !g->batch) return;
+    if (!g) return;
+    if (!g->batch) g->batch = 1; /* no input counts samples */
     for (int k = 0; k < g->tensors; k++) {
         const tess_tensor *t = g->tensor[k];
         if (!t->nd || t->nd->at < 0) continue;

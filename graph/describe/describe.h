@@ -68,6 +68,8 @@ extern const tess_op tess_op_enter, tess_op_leave;
 
 /* The graph remembers its first error, and what is built on top of it is NULL; returns NULL. */
 void *tess_graph_fail(tess_graph *g);
+/* Adds an input of so many values that has no samples. */
+tess_tensor *tess_input_whole(tess_graph *g, const char *name, int64_t length);
 /* Returns the error that made the output NULL which tess_step_new is given. */
 tess_status tess_check_null_output(void) TESS_NODISCARD;
 /* Forgets it. */

@@ -74,6 +74,26 @@ static bool open_for(tess_graph *g, const char *name)
     return false;
 }
 
+static tess_tensor *input_of(tess_graph *g, const char *name, int64_t batch, int64_t length)
+{
+    tess_tensor *t = new_tensor(g, TESS_KIND_INPUT, name);
+    t->rank = 2;
+    t->ids = tess_arena_get(g->arena, sizeof *t->ids);
+    t->ids->least = INT32_MIN;
+    t->ids->most = INT32_MAX;
+    t->dim[0] = batch;
+    t->dim[1] = length;
+    return t;
+}
+
+tess_tensor *tess_input_whole(tess_graph *g, const char *name, int64_t length)
+{
+    if (!open_for(g, name)) return NULL;
+    if (length >= 1 && length <= TESS_MOST_ROWS) return input_of(g, name, 1, length);
+    tess_error(TESS_INVALID, name, "an input of %lld values (at least 1, at most 2^30)", (long long)length);
+    return tess_graph_fail(g);
+}
+
 tess_tensor *tess_input(tess_graph *g, const char *name, int64_t batch, int64_t length)
 {
     if (!open_for(g, name)) return NULL;
@@ -85,19 +105,12 @@ tess_tensor *tess_input(tess_graph *g, const char *name, int64_t batch, int64_t 
                    (long long)batch, (long long)length, (long long)g->batch);
         return tess_graph_fail(g);
     }
-    tess_tensor *t = new_tensor(g, TESS_KIND_INPUT, name);
-    t->rank = 2;
-    t->ids = tess_arena_get(g->arena, sizeof *t->ids);
-    t->ids->least = INT32_MIN;
-    t->ids->most = INT32_MAX;
-    t->dim[0] = batch;
-    t->dim[1] = length;
     if (!g->batch) {
         int64_t sequences = g->conf.tile_rows / length;
         g->batch = batch;
         g->tile_sequences = sequences < 1 || g->conf.grid.sequence > 1 ? 1 : sequences > batch ? batch : sequences;
     }
-    return t;
+    return input_of(g, name, batch, length);
 }
 
 /* ---- parameters ---- */

@@ -121,7 +121,9 @@ static void make_inputs(tess_lower *L)
         if (t->kind != TESS_KIND_INPUT) continue;
         L->input[k] = tess_arena_get(L->p->arena, (size_t)(micros * L->row_tiles) * sizeof **L->input);
         for (int64_t m = 0; m < micros * L->row_tiles; m++) {
-            size_t bytes = (size_t)tess_rows(L, t, (int)(m % L->row_tiles)) * sizeof(int32_t);
+            if (tess_is_whole(t) && m % L->row_tiles) continue; /* it has one a micro-batch */
+            const int64_t values = tess_is_whole(t) ? t->dim[1] : tess_rows(L, t, (int)(m % L->row_tiles));
+            const size_t bytes = (size_t)values * sizeof(int32_t);
             const bool same = m % L->cut.here && t->dim[1] != L->cut.length;
             L->input[k][m] = same ? L->input[k][m - 1] : tess_program_tile(L->p, bytes, TESS_ROLE_INPUT, t->name);
         }

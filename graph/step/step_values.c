@@ -56,6 +56,7 @@ static int64_t first_value(const tess_step *s, const tess_tensor *input, int64_t
 {
     const struct tess_spans *cut = &s->low.cut;
     const int64_t micro = m / s->low.row_tiles, i = m % s->low.row_tiles;
+    if (tess_is_whole(input)) return micro * input->dim[1];
     const int64_t sequence = micro * s->g->batch + i / cut->here * s->g->tile_sequences;
     const bool spans = cut->rows && input->dim[1] == cut->length;
     return sequence * input->dim[1] + (spans ? (cut->first + i % cut->here) * cut->rows : 0);
@@ -75,8 +76,8 @@ tess_status tess_step_feed(tess_step *s, const tess_tensor *input, const int32_t
     int64_t counted = 0;
     for (int64_t m = 0; m < micros * s->low.row_tiles; m++) {
         tess_tile *t = s->low.input[input->id][m];
+        if (!t || (m && t == s->low.input[input->id][m - 1])) continue; /* one a micro-batch, or a sequence */
         const int64_t at = first_value(s, input, m), n = (int64_t)(tess_tile_bytes(t) / sizeof *values);
-        if (m && t == s->low.input[input->id][m - 1]) continue; /* all spans of a sequence have it */
         TESS_TRY(tess_tile_write(t, 0, copy + at, tess_tile_bytes(t)));
         for (int64_t i = at; i < at + n; i++) counted += copy[i] >= 0;
     }

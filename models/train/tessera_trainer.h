@@ -32,7 +32,8 @@ typedef struct tess_trainer_input {
     const char *name;
     bool real;        /* floats; else int32, which of a bool are 0 or 1 */
     int rank;         /* of the shape, */
-    int64_t shape[9]; /* whose first dimension counts samples */
+    int64_t shape[9]; /* whose first dimension counts samples or, where */
+    bool same;        /* all samples of a micro-batch have the same, micro-batches */
 } tess_trainer_input;
 /* Returns how many inputs there are. */
 int tess_trainer_inputs(const tess_trainer *t);

@@ -240,6 +240,18 @@ TEST(places)
     all_cuts("places");
     steps("places");
 }
+TEST(sorts)
+{
+    all_cuts("sorts");
+    steps("sorts");
+}
+TEST(inputs)
+{
+    all_cuts("inputs");
+    steps("inputs");
+    all_cuts("graph");
+    steps("graph");
+}
 TEST(state)
 {
     all_cuts("state");

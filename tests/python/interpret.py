@@ -27,7 +27,7 @@ KEYS = {"map": {"fn", "y"}, "reduce": {"fn", "dims"}, "dot": {"contract", "batch
         "gather": {"offset", "collapsed", "start", "batch", "sizes", "mode", "fill"},
         "scatter": {"offset", "collapsed", "start", "batch", "mode", "fn"},
         "window": {"fn", "size", "strides", "pads", "base_dilation", "dilation"},
-        "cum": {"fn", "dim", "reverse"},
+        "cum": {"fn", "dim", "reverse"}, "sort": {"dim", "descending"},
         "conv": {"lhs", "rhs", "out", "strides", "pads", "lhs_dilation", "rhs_dilation", "groups"}}
 
 
@@ -186,6 +186,13 @@ def _cum(n, x):
     return turn(CUMULATIVE[n["fn"]].accumulate(turn(x), n["dim"]))
 
 
+def _sort(n, x):
+    if not n.get("descending"):
+        return np.argsort(x, n["dim"], kind="stable")
+    turned = np.argsort(np.flip(x, n["dim"]), n["dim"], kind="stable")  # so that equal ones stay in order
+    return x.shape[n["dim"]] - 1 - np.flip(turned, n["dim"])
+
+
 def _iota(n):
     d = n["dim"]
     return np.broadcast_to(np.arange(n["shape"][d]).reshape([-1 if k == d else 1 for k in range(len(n["shape"]))]),
@@ -193,7 +200,7 @@ def _iota(n):
 
 
 OPS = {"map": _map, "reduce": _reduce, "dot": _dot, "broadcast": _broadcast, "pad": _pad, "gather": _gather,
-       "scatter": _scatter, "conv": _conv, "window": _window, "cum": _cum, "iota": _iota,
+       "scatter": _scatter, "conv": _conv, "window": _window, "cum": _cum, "sort": _sort, "iota": _iota,
        "reshape": lambda n, x: x.reshape(n["shape"]),
        "transpose": lambda n, x: x.transpose(n["perm"]), "concat": lambda n, *x: np.concatenate(x, n["dim"]),
        "rev": lambda n, x: np.flip(x, n["dims"]),
@@ -245,6 +252,7 @@ def in_jax():
         return lax.reduce_window(x, np.asarray(start, x.dtype), {"sum": lax.add, "max": lax.max, "min": lax.min}[fn],
                                  n["size"], n["strides"], n["pads"], n["base_dilation"], n["dilation"])
     return {**OPS, "map": map_, "window": window,
+            "sort": lambda n, x: jnp.argsort(x, n["dim"], stable=True, descending=n.get("descending", False)),
             "cum": lambda n, x: getattr(jax.lax, f"cum{n['fn']}")(x, n["dim"], n.get("reverse", False)),
             "reduce": reduce, "gather": gather, "scatter": scatter, "conv": conv,
             "dot": lambda n, a, b: jax.lax.dot_general(a, b, (n["contract"], n["batch"])),

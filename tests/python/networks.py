@@ -301,7 +301,8 @@ def odds():
         y = jnp.cumsum(w * x, 1) + jnp.flip(w, 0) + jnp.cumprod(jnp.tanh(w), 0) + jnp.roll(w, 2, 1)
         y = y + jnp.tile(w[:1], (5, 1)) + jnp.arctan(w) + jnp.sinh(w) - jnp.arcsinh(w) + jnp.exp2(w) + jnp.cbrt(w)
         y = y + jax.lax.dynamic_slice(w, (i[0], i[1]), (1, 6)) + jax.lax.cummax(w, 1)
-        y = y + jax.lax.cumlogsumexp(w, 0, reverse=True)
+        y = y + jax.lax.cumlogsumexp(w, 0, reverse=True) + jnp.sort(w, 0) * 0.5 + jnp.argsort(-x, 1) * 0.1
+        y = y + jax.lax.sort((jnp.floor(x), w), dimension=1, num_keys=2)[1] * jax.lax.top_k(w, 6)[0]
         y = jax.lax.dynamic_update_slice(y, w[:2, :2] * 3, (i[1], i[2]))
         y = jnp.clip(y, -2, 3) + jnp.logaddexp(w, x) + (w ** 3) * jnp.sign(w) + jnp.abs(w) ** 1.5 + w % 0.7
         y = y + jnp.take(w, i, axis=0, mode="fill", fill_value=2.5).sum(0) + jnp.take(w, i[:2], axis=1).mean()

@@ -64,6 +64,27 @@ def steps():
             np.testing.assert_array_equal(array.reshape(saved[name].shape), saved[name])
 
 
+def inputs():
+    """Those that are the same for all samples, and samples that the network has elsewhere but first."""
+    network = os.path.join(os.path.dirname(MLP), "inputs")
+    check = tessera.files.read(os.path.join(network, "check.safetensors"))
+    with open(os.path.join(network, "graph.json"), encoding="utf-8") as file:
+        graph = json.load(file)
+    dims = {name: said.get("batch") for name, said in graph["inputs"].items()}
+    batch = {name: check[name] if dim is None else np.concatenate([np.moveaxis(check[name], dim, 0)] * 2)
+             for name, dim in dims.items()}
+    with tessera.Trainer({**CONFIG, "model": network, "train_batch_size": len(batch["y"])}) as t:
+        assert {name: shape for name, (shape, _) in t.inputs.items()} == {name: v.shape for name, v in batch.items()}
+        cases.near("loss", abs(t.eval(batch) - graph["check"]["loss"]), graph["check"]["loss"], 1e-6)
+        assert t.step(batch)["loss"] >= t.step(batch)["loss"] > t.step(batch)["loss"]
+        try:
+            t.step({**batch, "by": np.zeros(2)})
+        except ValueError as error:
+            assert "by: met [2], expected []" in str(error), error
+        else:
+            raise AssertionError("another shape was taken")
+
+
 def resumes():
     with tessera.Trainer(CONFIG) as t:
         assert not t.resume(inside("none"))
@@ -155,7 +176,7 @@ def first_model():
     assert sha(inside("c")) == sha(inside("python"))
 
 
-CASES = {case.__name__: case for case in (steps, resumes, ranks, tokens, errors, first_model)}
+CASES = {case.__name__: case for case in (steps, inputs, resumes, ranks, tokens, errors, first_model)}
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["ranks"] and len(sys.argv) == 3:

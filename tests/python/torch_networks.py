@@ -278,9 +278,24 @@ def odds():
                 y, scale = y / 1, y.abs().mean()
             y = w * scale + y
             top, at = y.topk(2, -1)
+            y = y + w.sort(0, descending=True)[0] - w.sort(1)[0] + x.argsort(1) / 10
             y = y + (top * (at + 1)).sum(-1, keepdim=True) + torch.addcmul(w, w, x, value=0.1)
             return z.norm() + y[:, 0].prod() + y.var() + y.max() + y.amin(0).sum() + torch.dist(y, x) + y.std(1).sum()
     return Net(), {"x": draw(5, 6), "i": torch.tensor([2, 0, 4, 1, 3])}, []
 
 
-ALL = [mlp, vit, resnet, unet, gpt, lstm, torch_lstm, graph_network, graphs, vae, losses, conv_1d_3d, encoder, odds]
+def time_first():
+    """Samples lie in the second dimension of x; a table is the same for all of them."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn, self.head = nn.GRU(5, 6), nn.Linear(6, 3)
+
+        def forward(self, x, y, table, at):
+            h = self.rnn(x + table[:, None] * at)[0]
+            return F.cross_entropy(self.head(h[-1] + (h * table[:, :1, None]).mean(0)), y)
+    return Net(), {"x": draw(4, 6, 5), "y": whole(3, 6), "table": draw(4, 5), "at": torch.tensor(0.5)}, {"x": 1, "y": 0}
+
+
+ALL = [mlp, vit, resnet, unet, gpt, lstm, torch_lstm, graph_network, graphs, vae, losses, conv_1d_3d, encoder,
+       time_first, odds]

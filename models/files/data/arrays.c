@@ -21,6 +21,7 @@ struct tess_arrays {
     tess_array_want *want;
     int count;
     uint64_t samples;
+    const struct file *counted; /* the first that has some */
 };
 
 /* ---- the header ---- */
@@ -91,10 +92,11 @@ static tess_status read_header(const tess_map *m, struct header *h, size_t *begi
 static tess_status fits(struct file *f, const struct header *h, size_t begins)
 {
     const tess_array_want *w = f->want;
-    bool same = h->rank == w->rank + 1;
+    const int first = w->same ? 0 : 1;
+    bool same = h->rank == w->rank + first;
     f->elements = 1;
     for (int d = 0; same && d < w->rank; d++) {
-        same = h->dim[d + 1] == w->dim[d];
+        same = h->dim[d + first] == w->dim[d];
         f->elements *= w->dim[d];
     }
     if (!same) {
@@ -103,8 +105,8 @@ static tess_status fits(struct file *f, const struct header *h, size_t begins)
             snprintf(met + strlen(met), sizeof met - strlen(met), d ? ",%lld" : "%lld", (long long)h->dim[d]);
         for (int d = 0; d < w->rank; d++)
             snprintf(need + strlen(need), sizeof need - strlen(need), ",%lld", (long long)w->dim[d]);
-        return tess_error(TESS_INVALID, f->map.path, "has shape (%s), the network's %s needs (samples%s)", met, w->name,
-                          need);
+        return tess_error(TESS_INVALID, f->map.path, "has shape (%s), the network's %s needs (%s%s)", met, w->name,
+                          w->same ? "" : "samples", need + (w->same && *need));
     }
     if ((w->kind == TESS_ARRAY_INT && (h->kind == 'f' || h->kind == 'b')) ||
         (w->kind == TESS_ARRAY_BOOL && h->kind != 'b'))
@@ -116,7 +118,8 @@ static tess_status fits(struct file *f, const struct header *h, size_t begins)
     f->kind = h->kind, f->size = h->size;
     f->data = f->map.data + begins;
     uint64_t bytes;
-    if (__builtin_mul_overflow((uint64_t)h->dim[0] * (uint64_t)h->size, (uint64_t)f->elements, &bytes) ||
+    const uint64_t samples = w->same ? 1 : (uint64_t)h->dim[0];
+    if (__builtin_mul_overflow(samples * (uint64_t)h->size, (uint64_t)f->elements, &bytes) ||
         bytes != f->map.bytes - begins)
         return tess_error(TESS_INVALID, f->map.path, "has %zu bytes of elements, its shape needs %llu",
                           f->map.bytes - begins, (unsigned long long)bytes);
@@ -127,16 +130,19 @@ static tess_status open_file(tess_arrays *a, int k, const char *path)
 {
     struct file *f = &a->file[k];
     struct header h = {0};
-    size_t begins;
+    size_t begins = 0;
     f->want = &a->want[k];
     TESS_TRY(tess_map_open(path, &f->map));
     TESS_TRY(read_header(&f->map, &h, &begins));
-    if (h.rank == 0) return tess_error(TESS_INVALID, path, "is a single number (its first dimension counts samples)");
+    if (h.rank == 0 && !f->want->same)
+        return tess_error(TESS_INVALID, path, "is a single number (its first dimension counts samples)");
     TESS_TRY(fits(f, &h, begins));
-    if (k && (uint64_t)h.dim[0] != a->samples)
-        return tess_error(TESS_INVALID, path, "has %lld samples, %s has %llu", (long long)h.dim[0], a->file[0].map.path,
-                          (unsigned long long)a->samples);
+    if (f->want->same) return TESS_OK;
+    if (a->counted && (uint64_t)h.dim[0] != a->samples)
+        return tess_error(TESS_INVALID, path, "has %lld samples, %s has %llu", (long long)h.dim[0],
+                          a->counted->map.path, (unsigned long long)a->samples);
     a->samples = (uint64_t)h.dim[0];
+    a->counted = f;
     return TESS_OK;
 }
 
@@ -172,6 +178,7 @@ tess_status tess_arrays_open(const char *key, const char *text, const tess_array
     a->count = count;
     a->want = tess_alloc((size_t)count * sizeof *a->want);
     a->file = tess_alloc((size_t)count * sizeof *a->file);
+    a->samples = 1;
     for (int k = 0; k < count; k++) a->want[k] = want[k];
     const tess_status status =
         json_is_object(object)
@@ -251,7 +258,7 @@ tess_status tess_arrays_get(const tess_arrays *a, int k, uint64_t sample, void *
 {
     const struct file *f = &a->file[k];
     const size_t row = (size_t)f->elements * (size_t)f->size;
-    const uint8_t *at = f->data + sample * row;
+    const uint8_t *at = f->data + (f->want->same ? 0 : sample) * row;
     TESS_ASSERT(sample < a->samples);
     if (f->want->kind == TESS_ARRAY_REAL && f->kind == 'f' && f->size == 4) {
         memcpy(out, at, row);

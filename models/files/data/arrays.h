@@ -17,7 +17,8 @@ typedef enum tess_array_kind { TESS_ARRAY_REAL, TESS_ARRAY_INT, TESS_ARRAY_BOOL 
 typedef struct tess_array_want {
     const char *name;
     tess_array_kind kind;
-    int rank; /* of a sample */
+    int rank;  /* of a sample */
+    bool same; /* the file has no samples: all have its one. Where all files are such, there is one sample */
     int64_t dim[8];
 } tess_array_want;
 

@@ -589,30 +589,57 @@ static tess_status window(building *b, const node *of)
     return take(b, of, tess_nd_window(b->form[of->in[0]].t, (tess_reduction)k, &d));
 }
 
+/* A dimension, and which way to go along it. */
+static tess_status way_of(const building *b, const node *of, const char *key, int *dim, bool *other)
+{
+    const json_t *d = json_object_get(of->json, "dim"), *said = json_object_get(of->json, key);
+    if (!json_is_integer(d) || json_integer_value(d) < 0 || json_integer_value(d) >= TESS_RANK_MOST)
+        return tess_import_wrong(b->n, of, "dim is no dimension");
+    if (said && !json_is_boolean(said)) return tess_import_wrong(b->n, of, "%s is neither true nor false", key);
+    *dim = (int)json_integer_value(d), *other = json_is_true(said);
+    return TESS_OK;
+}
+
 static tess_status cum(building *b, const node *of)
 {
     static const char *const names[] = {"sum", "prod", "max", "min", "logsumexp"};
-    const json_t *dim = json_object_get(of->json, "dim"), *reverse = json_object_get(of->json, "reverse");
-    int k;
+    int k, dim = 0;
+    bool reverse = false;
     TESS_TRY(fn_of(b, of, names, 5, &k));
-    if (!json_is_integer(dim) || json_integer_value(dim) < 0 || json_integer_value(dim) >= TESS_RANK_MOST)
-        return tess_import_wrong(b->n, of, "dim is no dimension");
-    if (reverse && !json_is_boolean(reverse)) return tess_import_wrong(b->n, of, "reverse is neither true nor false");
+    TESS_TRY(way_of(b, of, "reverse", &dim, &reverse));
     TESS_TRY(settle_all(b, of));
-    return take(
-        b, of,
-        tess_nd_cum(b->form[of->in[0]].t, (tess_cumulation)k, (int)json_integer_value(dim), json_is_true(reverse)));
+    return take(b, of, tess_nd_cum(b->form[of->in[0]].t, (tess_cumulation)k, dim, reverse));
+}
+
+static tess_status sort(building *b, const node *of)
+{
+    int dim = 0;
+    bool descending = false;
+    TESS_TRY(way_of(b, of, "descending", &dim, &descending));
+    TESS_TRY(settle_all(b, of));
+    return take(b, of, tess_nd_sort(b->form[of->in[0]].t, dim, descending));
 }
 
 static const struct {
     const char *op;
     tess_status (*build)(building *b, const node *of);
-} builders[] = {{"map", map},         {"reduce", reduce},       {"dot", dot},
-                {"reshape", reshape}, {"broadcast", broadcast}, {"transpose", transpose},
-                {"slice", slice},     {"concat", concat},       {"pad", pad},
-                {"rev", rev},         {"iota", iota},           {"gather", gather},
-                {"scatter", scatter}, {"conv", conv},           {"window", window},
-                {"cum", cum}};
+} builders[] = {{"map", map},
+                {"reduce", reduce},
+                {"dot", dot},
+                {"reshape", reshape},
+                {"broadcast", broadcast},
+                {"transpose", transpose},
+                {"slice", slice},
+                {"concat", concat},
+                {"pad", pad},
+                {"rev", rev},
+                {"iota", iota},
+                {"gather", gather},
+                {"scatter", scatter},
+                {"conv", conv},
+                {"window", window},
+                {"cum", cum},
+                {"sort", sort}};
 
 /* ---- the whole ---- */
 
@@ -643,13 +670,18 @@ static tess_status begin(building *b, int k, tess_imported *out)
         t = b->state[k] = tess_nd_state(b->g, name, v->dims);
         free(name);
     } else if (v->kind == VALUE_INPUT)
-        t = out->input[k] = tess_nd_input(b->g, v->name, v->element, v->dims);
+        t = out->input[k] =
+            (v->batch < 0 ? tess_nd_input_whole : tess_nd_input)(b->g, v->name, v->element, tess_import_fed(v));
     else if (v->kind == VALUE_PARAM)
         t = tess_nd_param(b->g, v->name, v->dims, TESS_NORMAL(0.02f));
     else
         t = tess_nd_data(b->g, v->name, v->element, v->dims, v->data);
     if (!t) return failed(b, NULL);
     be_tensor(f, t, v);
+    if (v->kind == VALUE_INPUT && v->batch > 0) { /* it is fed with its samples first */
+        f->t = NULL;
+        for (int d = 0; d <= v->batch; d++) f->operand[0].by.along[d] = (int8_t)(d == v->batch ? 0 : d + 1);
+    }
     if (v->kind != VALUE_STATE) return TESS_OK;
     f->t = NULL; /* what is read of it passes no gradient */
     f->result = tess_draft_add(f->draft, TESS_FN_stop, f->result, -1, -1);

@@ -19,11 +19,12 @@ void tess_import_close(tess_import *n);
 /* Returns whether a directory has a graph.json. */
 bool tess_import_there(const char *dir);
 
-/* An input: its shape has the samples first. */
+/* An input: its shape has the samples first, whichever dimension of the network's they are. */
 typedef struct tess_import_input {
     const char *name;
     tess_element element;
     tess_dims dims;
+    bool whole; /* it has none, and is fed once for each micro-batch */
 } tess_import_input;
 int tess_import_inputs(const tess_import *n);
 tess_import_input tess_import_input_of(const tess_import *n, int k);

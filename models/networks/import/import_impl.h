@@ -12,6 +12,7 @@ typedef struct value {
     tess_dims dims;
     int uses;      /* nodes that read it, and outputs */
     int32_t *data; /* of a constant: its elements */
+    int batch;     /* of an input: the dimension of samples; -1: it has none */
     int becomes;   /* of a state: the value that replaces it after a step; -1: none does */
 } value;
 
@@ -28,12 +29,15 @@ struct tess_import {
     json_t *number; /* of a value, by its name in the file */
     tess_safetensors *weights;
     value *value;
+    int64_t samples; /* of a micro-batch */
     int values, nodes, loss, inputs;
     int *number_of, numbers; /* the values of rank 0 that are outputs beside the loss, */
     const char **called;     /* and their names */
     node *node;
 };
 
+/* Returns an input's shape with the samples first, as it is fed. */
+tess_dims tess_import_fed(const value *v);
 /* Records "FILE: node NAME (OP, AT): what is wrong"; returns TESS_INVALID. */
 tess_status tess_import_wrong(const tess_import *n, const node *of, const char *format, ...) TESS_PRINTF(3, 4);
 /* Reads a list of whole numbers of at most `most`, or of exactly `exact` where that is not negative. */

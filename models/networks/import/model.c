@@ -66,8 +66,10 @@ int tess_model_arrays(const tess_model *m, tess_array_want *want)
     const int count = m->import ? tess_import_inputs(m->import) : 0;
     for (int k = 0; k < count && want; k++) {
         const tess_import_input in = tess_import_input_of(m->import, k);
-        want[k] = (tess_array_want){.name = in.name, .kind = kind[in.element], .rank = in.dims.rank - 1};
-        memcpy(want[k].dim, in.dims.dim + 1, (size_t)want[k].rank * sizeof *want[k].dim);
+        const int first = in.whole ? 0 : 1;
+        want[k] = (tess_array_want){
+            .name = in.name, .kind = kind[in.element], .rank = in.dims.rank - first, .same = in.whole};
+        memcpy(want[k].dim, in.dims.dim + first, (size_t)want[k].rank * sizeof *want[k].dim);
     }
     return count;
 }

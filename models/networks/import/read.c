@@ -194,27 +194,31 @@ static tess_status read_section(tess_import *n, const char *section, const char 
     return TESS_OK;
 }
 
-/* Inputs have their samples first, all the same number. */
+/* Inputs that count samples have the same number of them. */
 static tess_status check_inputs(tess_import *n)
 {
     const char *name;
     json_t *object;
     int k = 0;
+    const value *first = NULL;
     json_object_foreach(json_object_get(n->root, "inputs"), name, object)
     {
         const json_t *batch = json_object_get(object, "batch");
-        const value *v = &n->value[k], *first = &n->value[0];
-        if (!batch)
-            return tess_import_wrong(n, NULL, "inputs: %.100s has no batch dimension, which is not supported yet",
-                                     name);
-        if (!json_is_integer(batch) || json_integer_value(batch) != 0 || v->dims.rank < 1)
-            return tess_import_wrong(n, NULL, "inputs: the batch of %.100s is not its dimension 0", name);
-        if (v->dims.dim[0] != first->dims.dim[0])
-            return tess_import_wrong(n, NULL, "inputs: %.100s has %lld samples, %.100s %lld", name,
-                                     (long long)v->dims.dim[0], first->name, (long long)first->dims.dim[0]);
-        k++;
+        value *v = &n->value[k++];
+        v->batch = -1;
+        if (!batch) continue;
+        if (!json_is_integer(batch) || json_integer_value(batch) < 0 || json_integer_value(batch) >= v->dims.rank)
+            return tess_import_wrong(n, NULL, "inputs: the batch of %.100s is none of its %d dimensions", name,
+                                     v->dims.rank);
+        v->batch = (int)json_integer_value(batch);
+        const int64_t samples = v->dims.dim[v->batch];
+        if (first && samples != first->dims.dim[first->batch])
+            return tess_import_wrong(n, NULL, "inputs: %.100s has %lld samples, %.100s %lld", name, (long long)samples,
+                                     first->name, (long long)first->dims.dim[first->batch]);
+        if (!first) first = v;
     }
     n->inputs = k;
+    n->samples = first ? first->dims.dim[first->batch] : 1;
     return k ? TESS_OK : tess_import_wrong(n, NULL, "inputs: there is none");
 }
 
@@ -239,6 +243,7 @@ static const struct {
     {"gather", "offset collapsed start batch sizes mode fill ", 2, 2},
     {"scatter", "offset collapsed start batch mode fn ", 3, 3},
     {"conv", "lhs rhs out strides pads lhs_dilation rhs_dilation groups ", 2, 2},
+    {"sort", "dim descending ", 1, 1},
     {"cum", "fn dim reverse ", 1, 1},
     {"window", "fn size strides pads base_dilation dilation ", 1, 1},
 };
@@ -417,9 +422,18 @@ int tess_import_inputs(const tess_import *n)
     return n->inputs;
 }
 
+tess_dims tess_import_fed(const value *v)
+{
+    tess_dims d = v->dims;
+    for (int k = v->batch; k > 0; k--) d.dim[k] = v->dims.dim[k - 1];
+    if (v->batch > 0) d.dim[0] = v->dims.dim[v->batch];
+    return d;
+}
+
 tess_import_input tess_import_input_of(const tess_import *n, int k)
 {
-    return (tess_import_input){n->value[k].name, n->value[k].element, n->value[k].dims};
+    const value *v = &n->value[k];
+    return (tess_import_input){v->name, v->element, tess_import_fed(v), v->batch < 0};
 }
 
 int tess_import_numbers(const tess_import *n)
@@ -434,7 +448,7 @@ const char *tess_import_number_name(const tess_import *n, int k)
 
 int64_t tess_import_batch(const tess_import *n)
 {
-    return n->value[0].dims.dim[0];
+    return n->samples;
 }
 
 /* ---- what the framework found ---- */
@@ -455,6 +469,20 @@ bool tess_import_gradient(const tess_import *n, const char *param, double *norm)
     return json_is_number(v);
 }
 
+/* Puts the samples first. */
+static void samples_first(const value *v, int32_t *values)
+{
+    int64_t before = 1, after = 1;
+    if (v->batch < 1) return;
+    for (int d = 0; d < v->dims.rank; d++) *(d < v->batch ? &before : &after) *= d == v->batch ? 1 : v->dims.dim[d];
+    const int64_t samples = v->dims.dim[v->batch], all = before * samples * after;
+    int32_t *old = tess_alloc((size_t)all * sizeof *old);
+    memcpy(old, values, (size_t)all * sizeof *old);
+    for (int64_t i = 0; i < before * samples; i++)
+        memcpy(values + (i % samples * before + i / samples) * after, old + i * after, (size_t)after * sizeof *old);
+    free(old);
+}
+
 tess_status tess_import_batch_of(const tess_import *n, int input, int32_t *values)
 {
     tess_safetensors *set;
@@ -463,6 +491,7 @@ tess_status tess_import_batch_of(const tess_import *n, int input, int32_t *value
     if (status == TESS_OK)
         status = convert(n, tess_safetensors_find(set, n->value[input].name), &n->value[input], values);
     if (status == TESS_OK) tess_safetensors_close(set);
+    if (status == TESS_OK) samples_first(&n->value[input], values);
     free(path);
     return status;
 }

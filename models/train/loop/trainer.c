@@ -43,7 +43,8 @@ static tess_status add_arrays(tess_trainer *t)
         *in = (tess_trainer_input){.name = want[k].name,
                                    .real = want[k].kind == TESS_ARRAY_REAL,
                                    .rank = 1 + want[k].rank,
-                                   .shape = {t->run.micro_batch}};
+                                   .shape = {want[k].same ? 1 : t->run.micro_batch},
+                                   .same = want[k].same};
         for (int d = 0; d < want[k].rank; d++) in->shape[1 + d] = want[k].dim[d];
         t->tensor[k] = t->run.net.input[k];
     }

@@ -30,7 +30,8 @@ def export(program, params=None, batch=None, to=None, batched=None):
     tuple (loss, {name: value}) with what "tessera eval" is to print beside it.
 
     The first dimension of the batch's arrays counts samples where they agree in it; else `batched` lists the names of
-    those that have such a dimension. Raises Refused with the lines of the program that ask for what is not done."""
+    those that have such a dimension, or says in a dict which of theirs it is. Raises Refused with the lines of the
+    program that ask for what is not done."""
     if batch is None or to is None or _torch(program) != (params is None):
         raise TypeError("expected export(loss_fn, params, batch, to=DIR) for JAX or "
                         "export(module, batch={...}, to=DIR) for PyTorch")

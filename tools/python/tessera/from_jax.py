@@ -22,7 +22,7 @@ OWN_DERIVATIVE = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxp
 # Functions of JAX whose derivative is that of what they do.
 PLAIN = ("softmax", "logaddexp", "_softmax")
 LATER = {"while": "a loop whose length depends on data", "cond": "a branch that depends on data",
-         "sort": "sort", "rng_bit_generator": "random numbers of a key that is an input"}
+         "rng_bit_generator": "random numbers of a key that is an input"}
 LIBRARIES = tuple(os.path.join(sysconfig.get_paths()[key], name, "") for key in ("purelib", "platlib")
                   for name in ("jax", "jaxlib", "flax", "optax", "haiku", "equinox", "einops", "tessera"))
 LIBRARIES += (os.path.join(sysconfig.get_paths()["stdlib"], ""), os.path.join(os.path.dirname(__file__), ""))
@@ -268,7 +268,7 @@ def export(loss_fn, params, batch, to, batched):
     graph = Graph(f"jax {jax.__version__}")
     counts = batch_dimensions(inputs, batched)
     leaves = [graph.leaf("param", name, leaf.shape, leaf.dtype) for name, leaf in weights]
-    leaves += [graph.leaf("input", name, leaf.shape, leaf.dtype, 0 if name in counts else None)
+    leaves += [graph.leaf("input", name, leaf.shape, leaf.dtype, counts.get(name))
                for name, leaf in inputs]
     made = [_lift(graph, content) for content in Walk(graph).run(traced, leaves)]
     graph.outputs = dict(zip(["loss", *sorted(outputs)], made))

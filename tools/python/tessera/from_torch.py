@@ -240,7 +240,7 @@ def _contents(graph, exported, module, names, batch, counts):
     for spec in exported.graph_signature.input_specs:
         if spec.kind == kinds.USER_INPUT:
             name, tensor = next(given)
-            contents.append(graph.leaf("input", name, *vars(Out(tensor)).values(), 0 if name in counts else None))
+            contents.append(graph.leaf("input", name, *vars(Out(tensor)).values(), counts.get(name)))
         elif spec.kind == kinds.PARAMETER and spec.target in names:
             name = names[spec.target]
             tensor = exported.state_dict[spec.target]

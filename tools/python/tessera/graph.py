@@ -32,14 +32,18 @@ def whole(numbers):
 
 
 def batch_dimensions(inputs, batched):
-    """Returns the names of the inputs whose first dimension counts samples."""
-    first = {name: leaf.shape[0] for name, leaf in inputs if leaf.ndim}
-    chosen = first if batched is None else {name: first.get(name) for name in batched}
-    if None in chosen.values():
-        name = next(name for name, count in chosen.items() if count is None)
-        raise ValueError(f"batched: {name!r} is none of the batch's arrays with a dimension, which are {list(first)}")
-    if len(set(chosen.values())) > 1:
-        said = ", ".join(f"{name} has {count}" for name, count in chosen.items())
+    """Returns {name: dimension} of the inputs that count samples: the first one, unless `batched` is such a dict."""
+    shapes = {name: leaf.shape for name, leaf in inputs if leaf.ndim}
+    chosen = batched if isinstance(batched, dict) else dict.fromkeys(shapes if batched is None else batched, 0)
+    for name, dim in chosen.items():
+        if name not in shapes:
+            raise ValueError(f"batched: {name!r} is none of the batch's arrays with a dimension, which are "
+                             f"{list(shapes)}")
+        if not 0 <= dim < len(shapes[name]):
+            raise ValueError(f"batched: {name} has no dimension {dim}, its shape is {list(shapes[name])}")
+    counts = {name: shapes[name][dim] for name, dim in chosen.items()}
+    if len(set(counts.values())) > 1:
+        said = ", ".join(f"{name} has {count}" for name, count in counts.items())
         raise ValueError(f"the first dimensions of the batch differ ({said}): "
                          "batched=[...] says which of them count samples, [] that none does")
     return chosen
@@ -292,6 +296,16 @@ class Graph:
 
     def cum(self, fn, x, dim, reverse=False):
         return self.node("cum", [x], x.shape, x.dtype, fn=fn, dim=int(dim), **({"reverse": True} if reverse else {}))
+
+    def sort(self, x, dim, descending=False):
+        """The places of x's elements in the order of their values."""
+        return self.node("sort", [x], x.shape, "int32", dim=int(dim), **({"descending": True} if descending else {}))
+
+    def along(self, x, dim, at):
+        """x's elements at these places of a dimension."""
+        others = [k for k in range(len(x.shape)) if k != dim]
+        return self.gather(x, self.reshape(at, (*at.shape, 1)), at.shape, [], [dim], [dim], (others, others),
+                           [1] * len(x.shape), "clip")
 
     # -- the directory
 

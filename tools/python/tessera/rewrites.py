@@ -5,22 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-TOP = 16
-
-
-def _top_k(p, equation):
-    x, axis = equation.invars[0].aval, p.get("axis", -1)
-    if p["k"] > TOP or axis not in (-1, len(x.shape) - 1) or x.dtype.kind != "f":
-        return None
-
-    def top(x):
-        left, places = x, []
-        for _ in range(p["k"]):
-            places.append(lax.argmax(left, x.ndim - 1, np.int32))
-            left = jnp.where(jnp.arange(x.shape[-1]) == places[-1][..., None], -jnp.inf, left)
-        places = jnp.stack(places, -1)
-        return jnp.take_along_axis(x, places, -1, mode="clip"), places
-    return top
 
 
 def _dynamic_slice(p, equation):
@@ -49,7 +33,6 @@ def _sinh(x):
 
 
 REWRITES = {
-    "top_k": _top_k,
     "dynamic_slice": _dynamic_slice, "dynamic_update_slice": _dynamic_update,
     "exp2": _function(lambda x: jnp.exp(x * np.float32(np.log(2)))),
     "sinh": _function(_sinh), "cosh": _function(lambda x: 0.5 * (jnp.exp(x) + jnp.exp(-x))),

@@ -193,6 +193,22 @@ for _name in ("sum", "prod", "max", "min", "logsumexp"):
     RULES[f"cum{_name}"] = _cumulative(_name)
 
 
+@rule("sort")
+def _sort(g, x, p, shape, dtype):
+    dim, order = p["dimension"], None
+    for key in x[p["num_keys"] - 1::-1]:  # by the last key first
+        made = g.sort(key if order is None else g.along(key, dim, order), dim)
+        order = made if order is None else g.along(order, dim, made)
+    return [g.along(v, dim, order) for v in x]
+
+
+@rule("top_k")
+def _top_k(g, x, p, shape, dtype):
+    dim = p.get("axis", -1) % len(shape)
+    at = g.part(g.sort(x[0], dim, True), dim, 0, p["k"])
+    return [g.along(x[0], dim, at), at]
+
+
 def _mode(p):
     return str(p["mode"]).rsplit(".", 1)[-1].upper()
 

@@ -4,7 +4,6 @@ import numpy as np
 
 from .graph import Value
 
-TOP = 16
 RANDOM = " (the op rng is to come: feed what is random in the batch)"
 RULES = {}
 
@@ -446,16 +445,20 @@ for _name, _fn in {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin"
 
 @rule("topk")
 def _topk(g, out, x, k, dim=-1, largest=True, ordered=True):
-    dim, places = one(x, dim), []
-    if k > TOP:
-        return [g.refuse(f"topk of {k}, expected at most {TOP}", o.shape, o.dtype, [x]) for o in out]
-    left = x if largest else do(g, "neg", x)
-    count = g.broadcast(g.const(np.arange(x.shape[dim], dtype=np.int32)), x.shape, [dim])
-    for _ in range(k):
-        places.append(_kept(g, x, [dim], g.reduce("argmax", left, [dim]), True))
-        left = select(g, do(g, "eq", count, places[-1]), -np.inf, left)
-    at = g.concat(places, dim)
-    return [_gather(g, None, x, dim, at), at]
+    dim = one(x, dim)
+    at = g.part(g.sort(x, dim, largest), dim, 0, k)
+    return [g.along(x, dim, at), at]
+
+
+@rule("sort")
+def _sort(g, out, x, dim=-1, descending=False, stable=None):
+    if x.shape == ():
+        return [x, value(g, 0, "int32")]
+    at = g.sort(x, one(x, dim), descending)
+    return [g.along(x, one(x, dim), at), at]
+
+
+RULES["argsort"] = lambda g, out, *more, **how: _sort(g, out, *more, **how)[1]
 
 
 # -- products

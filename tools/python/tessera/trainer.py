@@ -42,23 +42,24 @@ class Trainer:
         for k in range(engine.trainer_inputs(self._t)):
             made = engine.trainer_input_of(self._t, k)
             dtype = np.float32 if made.real else np.int32
-            self._inputs[made.name.decode()] = tuple(made.shape[:made.rank]), dtype
+            self._inputs[made.name.decode()] = tuple(made.shape[:made.rank]), dtype, made.same
 
     @property
     def inputs(self):
-        """What a step takes on all ranks: {name: (shape, dtype)}."""
-        return {name: ((self.batch, *shape[1:]), dtype) for name, (shape, dtype) in self._inputs.items()}
+        """What a step takes on all ranks: {name: (shape, dtype)}. Those without samples are the same for all."""
+        return {name: (shape[1:] if same else (self.batch, *shape[1:]), dtype)
+                for name, (shape, dtype, same) in self._inputs.items()}
 
     def _values(self, batch):
         """Returns this rank's part of a batch as the library takes it, and what keeps it alive."""
         if set(batch) != set(self._inputs):
             raise ValueError(f"the batch has {sorted(batch)}, expected {sorted(self._inputs)}")
         kept = []
-        for name, (shape, dtype) in self._inputs.items():
-            array = np.asarray(batch[name])
-            if array.shape != (self.batch, *shape[1:]):
-                raise ValueError(f"{name}: met {list(array.shape)}, expected {[self.batch, *shape[1:]]}")
-            array = array[self._first:self._first + shape[0]]
+        for name, (shape, dtype, same) in self._inputs.items():
+            array, expected = np.asarray(batch[name]), self.inputs[name][0]
+            if array.shape != expected:
+                raise ValueError(f"{name}: met {list(array.shape)}, expected {list(expected)}")
+            array = np.broadcast_to(array, shape) if same else array[self._first:self._first + shape[0]]
             made = np.ascontiguousarray(array, dtype)
             if dtype is np.int32 and (array.dtype.kind not in "iub" or not np.array_equal(made, array)):
                 raise ValueError(f"{name}: is {array.dtype}, expected whole numbers that fit 32 bits")
