@@ -1,10 +1,13 @@
-/* cross_entropy: logits of as many rows at a time as w->room holds, in f32; what they leave behind is laid out as in
- * cross_entropy.c. */
+/* cross_entropy: logits block by block, in f32, of as many rows and columns as w->room holds; what they leave behind is
+ * laid out as in cross_entropy.c. */
 #include "cuda.h"
 
 constexpr int STRIP = 512, THREADS = 256;
 constexpr size_t LOGITS = 32 << 20; /* bytes of a block of them: it stays in the device's cache */
-
+/* Columns of a block, of whole strips, so that it has 512 rows or more: with all columns of a large vocabulary it would
+ * have 128, and each of its products would read all of W for them. */
+constexpr int64_t COLUMNS = 16384;
+static_assert(COLUMNS % STRIP == 0, "a strip is one block's");
 constexpr int64_t ALIGN = 64; /* rows of logits begin at multiples of so many: no fast kernel takes odd distances */
 
 static int64_t apart(const tess_cross_entropy_arg *a)
@@ -30,10 +33,10 @@ static stats stats_at(void *tile, int64_t rows, int64_t out)
 /* ---- logits ------------------------------------------------------------------------------------------------------ */
 
 struct softening {
-    const float *logits; /* (rows here, out), ld apart */
-    const float *bias;   /* or NULL */
-    const int32_t *target;
-    stats to;
+    const float *logits = NULL; /* (rows here, out), ld apart */
+    const float *bias = NULL;   /* or NULL */
+    const int32_t *target = NULL;
+    stats to = {};
     void *p = NULL; /* or NULL; of these rows */
     int64_t row = 0, rows = 0, out = 0, first = 0, ld = 0, p_ld = 0;
     int64_t strips = 0, jobs = 0; /* rows here x strips */
@@ -76,31 +79,40 @@ template <tess_dtype T> TESS_KERNEL(THREADS) soften_kernel(softening s)
     s.to.sum[strip * s.rows + s.row + r] = fabsf(top) < INFINITY ? sum : NAN;
 }
 
-/* x, target, w, stats, scratch[, p][, b] */
+/* Softens the logits of these columns, which are at `logits`, of all rows from s.row on. */
+template <tess_dtype T> static void soften(const tess_work *w, softening s, int64_t column, int64_t rows)
+{
+    const tess_cross_entropy_arg *a = arg_of(w);
+    const int64_t strip = column / STRIP * a->rows;
+    s.target = (const int32_t *)w->buf[1].ptr + a->row;
+    s.to = stats_at(buffer(w, 3), a->rows, a->out);
+    s.to.top += strip, s.to.sum += strip;
+    if (a->bias) s.bias = (const float *)buffer(w, 5 + a->grad) + column;
+    if (a->grad) s.p = (char *)w->buf[5].ptr + (s.row * apart(a) + column) * (int64_t)tess_dtype_size(T);
+    s.rows = a->rows, s.first = a->first + column, s.p_ld = apart(a), s.cap = a->cap;
+    s.strips = strips_of(s.out), s.jobs = rows * s.strips;
+    launch(w, soften_kernel<T>, blocks_of(s.jobs, THREADS / WARP), THREADS, 0, s);
+}
+
+/* x, target, w, stats, scratch[, p][, b]. The rows of a column's blocks come one after the other, while their part of W
+ * is in the cache. */
 template <tess_dtype T> static void cross_entropy_logits_body(const tess_work *w)
 {
     const tess_cross_entropy_arg *a = arg_of(w);
-    const int64_t size = (int64_t)tess_dtype_size(T);
-    const char *x = (const char *)w->buf[0].ptr + a->row * a->in * size;
-    char *p = a->grad ? (char *)w->buf[5].ptr : NULL;
-    const int64_t ld = blocks_of(a->out, ALIGN) * ALIGN;
-    const size_t bytes = (size_t)ld * sizeof(float) < LOGITS ? LOGITS : (size_t)ld * sizeof(float);
-    float *logits = (float *)room_of(w, bytes);
-    int64_t most = (int64_t)(bytes / sizeof(float)) / ld;
-    if (!logits) return;
-    if (most > 128) most = most / 128 * 128;
-    for (int64_t r = 0; r < a->rows; r += most) {
-        const int64_t rows = a->rows - r < most ? a->rows - r : most;
-        tess_cuda_mm d = {rows, a->out, a->in, a->in, a->in, ld, T, TESS_F32};
-        d.tb = true;
-        tess_cuda_mm_run(w, &d, x + r * a->in * size, w->buf[2].ptr, logits);
-        softening s = {logits, NULL, (const int32_t *)w->buf[1].ptr + a->row, stats_at(buffer(w, 3), a->rows, a->out)};
-        if (a->bias) s.bias = buffer(w, 5 + a->grad);
-        s.p = p ? p + r * apart(a) * size : NULL;
-        s.row = r, s.rows = a->rows, s.out = a->out, s.first = a->first, s.ld = ld, s.p_ld = apart(a);
-        s.strips = strips_of(a->out), s.jobs = rows * s.strips, s.cap = a->cap;
-        launch(w, soften_kernel<T>, blocks_of(s.jobs, THREADS / WARP), THREADS, 0, s);
-    }
+    const int64_t size = (int64_t)tess_dtype_size(T), out = a->out < COLUMNS ? a->out : COLUMNS;
+    const char *x = (const char *)w->buf[0].ptr + a->row * a->in * size, *weight = (const char *)w->buf[2].ptr;
+    const int64_t ld = blocks_of(out, ALIGN) * ALIGN, most = (int64_t)(LOGITS / sizeof(float)) / ld / 128 * 128;
+    float *logits = (float *)room_of(w, LOGITS);
+    for (int64_t c = 0; logits && c < a->out; c += COLUMNS)
+        for (int64_t r = 0; r < a->rows; r += most) {
+            softening s = {};
+            const int64_t rows = a->rows - r < most ? a->rows - r : most;
+            s.logits = logits, s.row = r, s.out = a->out - c < COLUMNS ? a->out - c : COLUMNS, s.ld = ld;
+            tess_cuda_mm d = {rows, s.out, a->in, a->in, a->in, ld, T, TESS_F32};
+            d.tb = true;
+            tess_cuda_mm_run(w, &d, x + r * a->in * size, weight + c * a->in * size, logits);
+            soften<T>(w, s, c, rows);
+        }
 }
 TESS_CUDA_REAL(cross_entropy_logits)
 

@@ -15,6 +15,24 @@ TESS_DEVICE void sum_lanes(double *lane, int l)
     __syncthreads();
 }
 
+constexpr int WORDS = TESS_EXACT_LIMBS + 1; /* of a sum */
+static_assert(sizeof(tess_exact) == WORDS * sizeof(int64_t), "limbs and odd, nothing between them");
+
+/* As tess_exact_carry, by a block with a thread for each word: what is too much for a limb goes to the next one, all at
+ * once, until none has too much. That is two turns, and as many as there are limbs only where all of them are full; the
+ * sum has one form, whichever way it is come to. */
+TESS_DEVICE void carry_all(int64_t *word, int k)
+{
+    for (;;) {
+        const int64_t over = k + 1 < TESS_EXACT_LIMBS ? word[k] >> 32 : 0;
+        if (!__syncthreads_or(over != 0)) return;
+        word[k] -= over * ((int64_t)1 << 32);
+        __syncthreads();
+        if (over) word[k + 1] += over;
+        __syncthreads();
+    }
+}
+
 TESS_DEVICE void add_limb(int64_t *limb, uint64_t x)
 {
     if (x) atomicAdd((unsigned long long *)limb, (unsigned long long)x);
@@ -59,10 +77,14 @@ TESS_KERNEL(LANES *ROWS) square_rows_kernel(const float *x, tess_exact *sum, int
 }
 
 /* With a loss: fails where that is finite and a term was not. */
-TESS_KERNEL(1) squares_done_kernel(tess_exact *sum, const double *loss, failing failed)
+TESS_KERNEL(WORDS) squares_done_kernel(tess_exact *sum, const double *loss, failing failed)
 {
-    tess_exact_carry(sum);
-    if (loss && isfinite(*loss) && sum->odd) tess_kernel_failed(failed, -1, NAN);
+    TESS_SHARED(int64_t, word, [WORDS]);
+    const int k = (int)threadIdx.x;
+    word[k] = ((const int64_t *)sum)[k];
+    carry_all(word, k);
+    ((int64_t *)sum)[k] = word[k];
+    if (k == TESS_EXACT_LIMBS && loss && isfinite(*loss) && word[k]) tess_kernel_failed(failed, -1, NAN);
 }
 
 template <tess_dtype T> static void square_sum_body(const tess_work *w)
@@ -73,14 +95,13 @@ template <tess_dtype T> static void square_sum_body(const tess_work *w)
     const double *loss = w->nbuf > 2 ? (const double *)w->buf[2].ptr : NULL;
     set_bytes(w, sum, 0, sizeof *sum);
     launch(w, square_rows_kernel, blocks_of(blocks_of(a->n, a->row), ROWS), LANES * ROWS, 0, x, sum, a->n, a->row);
-    launch(w, squares_done_kernel, 1, 1, 0, sum, loss, failing_of(w, a->name));
+    launch(w, squares_done_kernel, 1, WORDS, 0, sum, loss, failing_of(w, a->name));
 }
 TESS_CUDA_BODY(square_sum, square_sum_f32, TESS_F32)
 
 /* ---- sums of sums ---- */
 
-constexpr int WORDS = TESS_EXACT_LIMBS + 1, TERMS = 128; /* of a sum; that one launch brings along */
-static_assert(sizeof(tess_exact) == WORDS * sizeof(int64_t), "limbs and odd, nothing between them");
+constexpr int TERMS = 128; /* that one launch brings along */
 struct terms {
     const void *x[TERMS];
 };
@@ -95,11 +116,9 @@ TESS_KERNEL(WORDS) exact_add_kernel(tess_exact *sum, terms of, int count, bool d
     word[k] = acc ? ((const int64_t *)&sum[i])[k] : 0;
     for (int b = 0; b < count && !doubles; b++) word[k] += ((const int64_t *)((const tess_exact *)of.x[b] + i))[k];
     __syncthreads();
-    if (k == 0) {
-        for (int b = 0; b < count && doubles; b++) tess_exact_take(&total, ((const double *)of.x[b])[i]);
-        tess_exact_carry(&total);
-    }
+    for (int b = 0; b < count && doubles && k == 0; b++) tess_exact_take(&total, ((const double *)of.x[b])[i]);
     __syncthreads();
+    carry_all(word, k);
     ((int64_t *)&sum[i])[k] = word[k];
 }
 

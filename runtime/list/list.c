@@ -56,7 +56,7 @@ static void submitted(const tess_task *t)
     }
     if (tess_ram_flows()) tess_ram_flow_submitted(t);
     if (tess_gpu_flows()) tess_gpu_flow_submitted(t);
-    tess_idle_wake();
+    tess_idle_task();
 }
 
 static tess_status submit(const tess_task *t)

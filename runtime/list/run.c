@@ -102,6 +102,6 @@ void tess_task_done(void *arg)
     if (tess_gpu_workers() > 0 && tess_on_gpu(starpu_worker_get_id())) tess_lost_works(-1);
     tess_profile_task(task->cl_arg, task->profiling_info);
     if (tess_traces()) tess_timeline_task(task->cl_arg, task->profiling_info, task->flops);
-    tess_idle_wake();
+    tess_idle_task();
     tess_task_ended();
 }

@@ -7,6 +7,7 @@
  * An older StarPU is given the policy itself. The library stays open: StarPU calls it until it has stopped, and whoever
  * starts again finds it as it was. */
 #include "machine_impl.h"
+#include "progress.h"
 #include <dlfcn.h>
 #include <starpu.h>
 #include <starpu_scheduler.h>
@@ -129,7 +130,46 @@ tess_status tess_policy_check(void)
     return tess_policy(0, &name, &runs) ? TESS_OK : check("STARPU_SCHED", getenv("STARPU_SCHED"));
 }
 
-tess_status tess_policy_choose(const char *ours, struct starpu_conf *conf)
+/* ---- who is told ---- */
+
+static policy told;
+static int (*push)(struct starpu_task *);
+
+static bool may_be_a_cpus(const struct starpu_task *t)
+{
+    const int32_t where = t->where >= 0 ? t->where : t->cl ? (int32_t)t->cl->where : 0;
+    return !where || (where & STARPU_CPU);
+}
+
+static int push_and_tell(struct starpu_task *t)
+{
+    const bool tell = may_be_a_cpus(t); /* it may be gone then */
+    const int status = push(t);
+    if (tell) tess_idle_wake();
+    return status;
+}
+
+/* A copy of the policy, whose tasks tell the CPU workers that they are ready; false: another is chosen, or none. */
+static bool tells(struct starpu_conf *conf)
+{
+#ifndef TESS_SIMULATED
+    policy **p = starpu_sched_get_predefined_policies();
+    if (tess_gpus() == 0 || getenv("STARPU_SCHED")) return false; /* which wins over a policy that is given */
+    while (*p && strcmp((*p)->policy_name, conf->sched_policy_name)) p++;
+    if (!*p) return false;
+    told = **p;
+    push = told.push_task;
+    told.push_task = push_and_tell;
+    conf->sched_policy = &told;
+    conf->sched_policy_name = NULL;
+    return true;
+#else
+    (void)conf, (void)push_and_tell, (void)told;
+    return false;
+#endif
+}
+
+static tess_status choose(const char *ours, struct starpu_conf *conf)
 {
     const char *set = getenv("STARPU_SCHED"), *name = chosen("STARPU_SCHED");
     const bool old = name && !strncmp(name, "heft", 4); /* now dmda; StarPU says so */
@@ -140,5 +180,12 @@ tess_status tess_policy_choose(const char *ours, struct starpu_conf *conf)
     TESS_TRY(check(name ? "STARPU_SCHED" : "sched", conf->sched_policy_name));
     if (set && (old || !name)) /* set to nothing it would be lws */
         tess_environment_set("STARPU_SCHED", conf->sched_policy_name);
+    return TESS_OK;
+}
+
+tess_status tess_policy_choose(const char *ours, struct starpu_conf *conf)
+{
+    TESS_TRY(choose(ours, conf));
+    tess_idle_told(!conf->sched_policy && tells(conf));
     return TESS_OK;
 }

@@ -8,7 +8,11 @@
  * Nothing is slept through. Whoever has something for workers counts `events` up after it: a task or an access was
  * submitted, a tile released, a transfer ended, a task ended. A worker sleeps when the count did not move since before
  * its last look, and the kernel compares it once more (futex). What StarPU hands from one worker to another by itself
- * is not counted, so no sleep is long; it gets longer while nothing comes. */
+ * is not counted, so no sleep is long; it gets longer while nothing comes.
+ *
+ * Where there are GPUs most tasks are theirs, and one thread submits and another launches: neither shall call the
+ * kernel for each of them, to wake workers who find nothing. There the policy says what became ready for a CPU
+ * (machine/policy.c), and that a task was submitted or ended says nothing. */
 #include "progress.h"
 #include <limits.h>
 #include <linux/futex.h>
@@ -22,7 +26,8 @@
 enum { LEAST_US = 50, MOST_US = 2000, LOOKS = 2 };
 enum { EVENT = 256 }; /* a step of the count; parts are steps of 1, and rarely look like an event */
 
-static atomic_uint events;
+static atomic_uint events, quiet;
+static atomic_bool told; /* the policy says what is ready */
 static atomic_int asleep;
 static int hook = -1;
 static bool (*help)(int worker);
@@ -67,6 +72,24 @@ void tess_idle_wake(void)
 {
     atomic_fetch_add(&events, EVENT);
     if (atomic_load(&asleep) > 0) syscall(SYS_futex, &events, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+void tess_idle_told(bool is)
+{
+    told = is;
+}
+
+void tess_idle_task(void)
+{
+    if (told)
+        atomic_fetch_add_explicit(&quiet, 1, memory_order_relaxed);
+    else
+        tess_idle_wake();
+}
+
+unsigned tess_idle_moves(void)
+{
+    return atomic_load(&quiet) + atomic_load(&events) / EVENT;
 }
 
 void tess_idle_help(int most)

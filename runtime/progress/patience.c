@@ -73,7 +73,7 @@ static void *look(void *unused)
         const unsigned waits_before = waits, events_before = events;
         const double computed_before = computed;
         waits = tess_waits();
-        events = tess_idle_events();
+        events = tess_idle_moves();
         computed = tess_bodies_seconds();
         const bool computes = computed - computed_before > between / 100;
         if (!tess_wait_for(&who, &what) || waits != waits_before || events != events_before || computes)

@@ -124,7 +124,13 @@ void tess_idle_start(void);
 void tess_idle_stop(void);
 /* Records, from any thread, that there may be work for them: after it was given to StarPU. */
 void tess_idle_wake(void);
-/* Returns how often that was said, about. */
+/* Sets whether each task that a CPU may run is told of so when it becomes ready. */
+void tess_idle_told(bool is);
+/* Records, from any thread, that a task was submitted or ended: there may be work, unless that is told by itself. */
+void tess_idle_task(void);
+/* Returns a number that is another one after either. */
+unsigned tess_idle_moves(void);
+/* Returns how often it was said that there may be work, about. */
 unsigned tess_idle_events(void);
 /* Returns whether this worker looked for a task and found none since it was last asked. */
 bool tess_idle_rested(void);

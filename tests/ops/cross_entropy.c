@@ -71,12 +71,35 @@ static void cross_entropy_tasks(bool apart)
     op_run(&tess_cross_entropy_rows[TESS_F32], &a);
 }
 
+/* More columns than a GPU has in a block of logits, the last ones of them no whole strip. */
+static void wide_logits(void)
+{
+    enum { ROWS = 9, IN = 4, COLUMNS = 16384 + 700 };
+    OP_EACH(t)
+    {
+        tess_cross_entropy_arg a = {.rows = ROWS,
+                                    .in = IN,
+                                    .out = COLUMNS,
+                                    .tiles = 1,
+                                    .tile_out = COLUMNS,
+                                    .vocab = COLUMNS,
+                                    .bias = true,
+                                    .grad = true};
+        op_drawn("x", ROWS * IN, t, 0.5), targets(ROWS, COLUMNS), op_drawn("w", COLUMNS * IN, t, 0.5);
+        op_any("stats", (int64_t)(tess_cross_entropy_stats(ROWS, COLUMNS) / sizeof(float)), TESS_F32, true);
+        op_scratch((int64_t)tess_cross_entropy_scratch());
+        op_any("p", ROWS * COLUMNS, t, false), op_drawn("b", COLUMNS, TESS_F32, 1);
+        op_run(&tess_cross_entropy_logits[t], &a);
+    }
+}
+
 OP_TASKS(cross_entropy)
 {
     if (op_speed) return; /* bench_mm and gpu/bench_gpu.c measure it */
     cross_entropy_tasks(false);
     const uint64_t dice = op_dice; /* others draw what they drew */
     cross_entropy_tasks(true);
+    wide_logits();
     op_dice = dice;
 }
 

@@ -95,6 +95,21 @@ unsigned tess_idle_events(void)
     return atomic_load(&events);
 }
 
+void tess_idle_told(bool is)
+{
+    (void)is;
+}
+
+void tess_idle_task(void)
+{
+    tess_idle_wake();
+}
+
+unsigned tess_idle_moves(void)
+{
+    return tess_idle_events();
+}
+
 void tess_idle_help(int most)
 {
     const int workers = (int)starpu_worker_get_count();
