@@ -142,9 +142,10 @@ infinity infinity-1t-64 44 dgx2-v100 4 16 128 25600 160 1024 4 1 320 20
 fewer="16 32" infinity infinity-1t-512 49 dgx2-v100 32 16 128 25600 160 1024 4 1 2560 20
 # The same by RAM alone: the post on ZeRO-3 Offload above has 48.9 TFLOP/s a GPU for a trillion on 512.
 fewer="8 16" row offload-1t-512 49 dgx2-v100 32 16 128 25600 160 1024 4 1 2560 20 zero_optimization.stage=3 zero_optimization.offload_optimizer.device=cpu zero_optimization.offload_param.device=cpu
-# ZeRO (Rajbhandari et al. 2020, figure 2, quoted from memory): 100B on 400 V100s with tensor 16, 38 TFLOP/s a GPU.
+# ZeRO (Rajbhandari et al. 2020, figure 2, quoted from memory): 100B on 400 V100s with tensor 16, 38 TFLOP/s a GPU; here on
+# 384, since 25 data ranks cannot be folded.
 free="layers, width, sequences: quoted from memory" why="attention that keeps its scores on the chip, and messages during the computation"
-row zero-100b-400 38 dgx2-v100 25 16 125 8192 64 1024 16 1 800 32 zero_optimization.stage=2
+row zero-100b-384 38 dgx2-v100 24 16 125 8192 64 1024 16 1 768 32 zero_optimization.stage=2
 
 # ---- what fits, by tessera estimate ----
 
@@ -196,8 +197,8 @@ free="width, sequences" why="14 bytes a parameter at rest, where it has 16 and m
 {
     fits infinity-30t "largest on 512 V100s with drives" 30e12 disk $((drive / 16)) 1 2 dgx2-v100 32 16 102400 256 1024 1 $nvme
     fits infinity-dgx2 "largest on a DGX-2 with drives" 1e12 disk $((drive / 16)) 4 8 dgx2-v100 1 16 25600 160 1024 1 $nvme
-    fits infinity-v100 "largest on one V100 with drives, 128 GiB of RAM" 175e9 disk $drive 8 16 v100 1 1 12288 96 1024 1 memory.path=nowhere memory.cpu=128GiB
-    fits infinity-box "the same in a box with an RTX 4090, 64 GB and a drive of 2 TB" 175e9 disk $((1863 * 1024 * 1024 * 1024)) 4 8 box-24gb 1 1 12288 96 1024 1 memory.path=nowhere
+    fits infinity-v100 "largest on one V100 with drives" 175e9 disk $drive 4 8 v100 1 1 12288 96 1024 1 $nvme
+    fits infinity-box "the same in a box with an RTX 4090, 64 GB and a drive of 2 TB" 175e9 disk $((1863 * 1024 * 1024 * 1024)) 4 8 box-24gb 1 1 12288 96 1024 1 $nvme
     # ZeRO-3 Offload, by RAM alone: 40B on one V100, a trillion on 256, two on 512.
     why="18 bytes a parameter in RAM, gradients in fp32 among them"
     fits offload-40b "largest on one V100 with 1.5 TB of RAM" 40e9 RAM $node_ram 4 8 v100 1 1 8192 64 1024 1

@@ -56,7 +56,8 @@ row() {
         s = x[4] + share * (y[4] - x[4])
         days = 20 * p / (tokens / s) / 86400
         hours = 1e8 / (tokens / s) / 3600
-        printf "%.*f\n%.0f\n%.*f\n%.*f\n", p < 10e9, p / 1e9, tokens / s, days < 10, days, hours < 10, hours
+        time = days < 1000 ? sprintf("%.0f days", days) : sprintf("%d years", days / 365)
+        printf "%.*f\n%.0f\n%s\n%.*f\n", p < 10e9, p / 1e9, tokens / s, time, hours < 10, hours
     }')
     "$here/record.sh" reach "reach.sh BUILD $name" "$text" "${what[$way]}" -- "${said[@]}"
     printf '%-12s %s %s: %s\n' "$name" "$text" "${what[$way]}" "${said[*]}"
