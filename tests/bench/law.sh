@@ -20,19 +20,34 @@ asked_for() { [ ${#only[@]} = 0 ] || [[ " ${only[*]} " == *" $1 "* ]]; }
 simulated() {
     "$tessera" simulate run.json --machine "$1.json" --nodes "$2" --steps 1 parallel.tensor="$3" parallel.pipeline="$4" \
         train_micro_batch_size_per_gpu="$5" train_batch_size="$6" "${@:7}" >said.txt 2>error.txt || return 1
+    [ -z "${ESTIMATES:-}" ] || estimated_too "$@" >&2
     awk '/^step / { print $2 }' said.txt
+}
+
+# The same arguments: tessera estimate of what was just simulated, beside it, as a row of results/estimates.tsv.
+estimated_too() {
+    local words=() word skip=0 same=no
+    for word in "${@:7}"; do
+        if [ $skip = 1 ] || [ "$word" = --fold ]; then skip=$((1 - skip)); else words+=("$word"); fi
+    done
+    "$tessera" estimate run.json --machine "$1.json" --nodes "$2" parallel.tensor="$3" parallel.pipeline="$4" \
+        train_micro_batch_size_per_gpu="$5" train_batch_size="$6" "${words[@]}" >estimate.txt 2>error.txt || { tail -n 1 error.txt; return 0; }
+    ! diff -q <(grep '^memory ' said.txt) <(grep '^memory ' estimate.txt) >/dev/null || same=yes
+    mapfile -t words < <(awk '/^step / { s = $2 } /^time of a step/ { on = 1 } on && /^  in all/ { e = $(NF - 1) }
+        END { printf "%.3f\n%.3f\n%.2f\n", s, e, e / s }' said.txt estimate.txt)
+    "$here/record.sh" estimates "ESTIMATES=1 $(basename "$0") BUILD ${name:-}" "${name:-}, $6 sequences" -- "${words[@]}" "$same"
 }
 
 # gpt MACHINE NODES RANKS-PER-NODE LAYERS WIDTH HEADS TOKENS TENSOR PIPELINE MICRO [SETTING...] SEQUENCES: seconds a step of a
 # GPT of such a shape.
 gpt() {
-    local machine=$1 nodes=$2 here=$3 layers=$4 width=$5 heads=$6 tokens=$7 tensor=$8 pipeline=$9 fold=
+    local machine=$1 nodes=$2 ranks=$3 layers=$4 width=$5 heads=$6 tokens=$7 tensor=$8 pipeline=$9 fold=
     shift 9
     local micro=$1 sequences=${!#}
     shift
-    [ $((nodes * here)) = 1 ] || fold="--fold auto"
+    [ $((nodes * ranks)) = 1 ] || fold="--fold auto"
     # shellcheck disable=SC2086
-    simulated "$machine" "$nodes" "$tensor" "$pipeline" "$micro" "$sequences" --ranks-per-node "$here" $fold \
+    simulated "$machine" "$nodes" "$tensor" "$pipeline" "$micro" "$sequences" --ranks-per-node "$ranks" $fold \
         "model={\"model_type\": \"gpt2\", \"n_layer\": $layers, \"n_embd\": $width, \"n_head\": $heads, \"vocab_size\": 51200, \"n_positions\": $tokens, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}" \
         data.seq_length="$tokens" "${@:1:$#-1}" || { tail -n 1 error.txt >&2; return 1; }
 }

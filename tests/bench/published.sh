@@ -56,6 +56,21 @@ step_by_layers() {
         'BEGIN { print a + (b - a) / (more - few) * (all - few), "~" }'
 }
 
+# estimated MACHINE NODES RANKS-PER-NODE LAYERS WIDTH HEADS TOKENS MICRO SETTING...: what is said is in said.txt.
+estimated() {
+    local data=$(($2 * $3)) divisor=1 word
+    for word in "${@:9}"; do [[ $word != parallel.*=* ]] || divisor=$((divisor * ${word#*=})); done
+    "$tessera" estimate run.json --machine "$1.json" --nodes "$2" --ranks-per-node "$3" \
+        "model={\"model_type\": \"gpt2\", \"n_layer\": $4, \"n_embd\": $5, \"n_head\": $6, \"vocab_size\": 51200, \"n_positions\": $7, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}" \
+        data.seq_length="$7" train_micro_batch_size_per_gpu="$8" train_batch_size=$(($8 * data / divisor * ${micros:-1})) "${@:9}" >said.txt 2>error.txt
+}
+# As step, by tessera estimate: for pipelines that take longer to simulate than anybody waits.
+step_estimated() {
+    micros=$((${!#} / ${10} / ($2 * $3 / $8 / $9))) estimated "$1" "$2" "$3" "$4" "$5" "$6" "$7" "${10}" \
+        parallel.tensor="$8" parallel.pipeline="$9" "${@:11:$#-11}" || { tail -n 1 error.txt >&2; return 1; }
+    awk '/^time of a step/ { on = 1 } on && /^  in all/ { print $(NF - 1) }' said.txt
+}
+
 # How many times as long as the last step simulated it would take in turns; nothing of a pipeline, which has waits that are on
 # no paper, nor of what comes from a drive.
 in_turns() {
@@ -85,8 +100,12 @@ row() {
     local tensor=$1 pipeline=$2 sequences=$3 micro=$4 gpus=$((nodes * ranks)) steps=step${fewer:+_by_layers}
     shift 4
     asked_for "$name" || return 0
-    seconds=$(law $((gpus / tensor / pipeline)) "$micro" "$pipeline" "$sequences" \
-        "$steps" "$machine" "$nodes" "$ranks" "$layers" "$width" "$heads" "$tokens" "$tensor" "$pipeline" "$micro" "$@") || return 0
+    if [ "${by:-}" = estimate ]; then
+        seconds="$(step_estimated "$machine" "$nodes" "$ranks" "$layers" "$width" "$heads" "$tokens" "$tensor" "$pipeline" "$micro" "$@" "$sequences") ~" || return 0
+    else
+        seconds=$(law $((gpus / tensor / pipeline)) "$micro" "$pipeline" "$sequences" \
+            "$steps" "$machine" "$nodes" "$ranks" "$layers" "$width" "$heads" "$tokens" "$tensor" "$pipeline" "$micro" "$@") || return 0
+    fi
     chunks=1
     [[ "$*" != *parallel.interleave=* ]] || chunks=${*##*parallel.interleave=}
     awk -v name="$name" -v gpus=$gpus -v said="$seconds" -v p="$published" -v took=$((SECONDS - began)) -v longer="$(in_turns "$pipeline")" \
@@ -113,8 +132,8 @@ row megatron-39b 138 dgx-a100 64 8 48 8192 64 2048 8 2 1536 4
 row megatron-76b 140 dgx-a100 128 8 60 10240 80 2048 8 4 1792 2 parallel.interleave=3
 row megatron-145b 148 dgx-a100 192 8 80 12288 96 2048 8 8 2304 2 parallel.interleave=2
 row megatron-310b 155 dgx-a100 240 8 96 16384 128 2048 8 16 2160 1 parallel.interleave=2
-row megatron-530b 163 dgx-a100 315 8 105 20480 128 2048 8 35 2520 1 parallel.interleave=3
-row megatron-1t 163 dgx-a100 384 8 128 25600 160 2048 8 64 3072 1
+by=estimate row megatron-530b 163 dgx-a100 315 8 105 20480 128 2048 8 35 2520 1 parallel.interleave=3
+by=estimate row megatron-1t 163 dgx-a100 384 8 128 25600 160 2048 8 64 3072 1
 free="layers, width, heads: quoted from memory"
 # Megatron's on one V100 and on four of a DGX-2H, 8 sequences, 1.288 and 1.357 s a step (nv-adlr.github.io/MegatronLMV1);
 # layers, width and heads are those of Shoeybi et al. 2019, quoted from memory. As TFLOP/s they count the forward pass twice.
@@ -142,20 +161,13 @@ infinity infinity-1t-64 44 dgx2-v100 4 16 128 25600 160 1024 4 1 320 20
 fewer="16 32" infinity infinity-1t-512 49 dgx2-v100 32 16 128 25600 160 1024 4 1 2560 20
 # The same by RAM alone: the post on ZeRO-3 Offload above has 48.9 TFLOP/s a GPU for a trillion on 512.
 fewer="8 16" row offload-1t-512 49 dgx2-v100 32 16 128 25600 160 1024 4 1 2560 20 zero_optimization.stage=3 zero_optimization.offload_optimizer.device=cpu zero_optimization.offload_param.device=cpu
-# ZeRO (Rajbhandari et al. 2020, figure 2, quoted from memory): 100B on 400 V100s with tensor 16, 38 TFLOP/s a GPU.
+# ZeRO (Rajbhandari et al. 2020, figure 2, quoted from memory): 100B on 400 V100s with tensor 16, 38 TFLOP/s a GPU; here on
+# 384, since 25 data ranks cannot be folded.
 free="layers, width, sequences: quoted from memory" why="attention that keeps its scores on the chip, and messages during the computation"
-row zero-100b-400 38 dgx2-v100 25 16 125 8192 64 1024 16 1 800 32 zero_optimization.stage=2
+row zero-100b-384 38 dgx2-v100 24 16 125 8192 64 1024 16 1 768 32 zero_optimization.stage=2
 
 # ---- what fits, by tessera estimate ----
 
-# estimated MACHINE NODES RANKS-PER-NODE LAYERS WIDTH HEADS TOKENS MICRO SETTING...: what is said is in said.txt.
-estimated() {
-    local data=$(($2 * $3)) divisor=1 word
-    for word in "${@:9}"; do [[ $word != parallel.*=* ]] || divisor=$((divisor * ${word#*=})); done
-    "$tessera" estimate run.json --machine "$1.json" --nodes "$2" --ranks-per-node "$3" \
-        "model={\"model_type\": \"gpt2\", \"n_layer\": $4, \"n_embd\": $5, \"n_head\": $6, \"vocab_size\": 51200, \"n_positions\": $7, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}" \
-        data.seq_length="$7" train_micro_batch_size_per_gpu="$8" train_batch_size=$(($8 * data / divisor * ${micros:-1})) "${@:9}" >said.txt 2>error.txt
-}
 parameters() { awk 'NR == 1 { print $1 }' said.txt; }
 # A tier's bytes by plan, of rank 0.
 tier() { sed -n "s/^memory .*\b$1 \([0-9]*\).*/\1/p" said.txt; }
@@ -196,13 +208,13 @@ free="width, sequences" why="14 bytes a parameter at rest, where it has 16 and m
 {
     fits infinity-30t "largest on 512 V100s with drives" 30e12 disk $((drive / 16)) 1 2 dgx2-v100 32 16 102400 256 1024 1 $nvme
     fits infinity-dgx2 "largest on a DGX-2 with drives" 1e12 disk $((drive / 16)) 4 8 dgx2-v100 1 16 25600 160 1024 1 $nvme
-    fits infinity-v100 "largest on one V100 with drives, 128 GiB of RAM" 175e9 disk $drive 8 16 v100 1 1 12288 96 1024 1 memory.path=nowhere memory.cpu=128GiB
-    fits infinity-box "the same in a box with an RTX 4090, 64 GB and a drive of 2 TB" 175e9 disk $((1863 * 1024 * 1024 * 1024)) 4 8 box-24gb 1 1 12288 96 1024 1 memory.path=nowhere
+    fits infinity-v100 "largest on one V100 with drives" 175e9 disk $drive 4 8 v100 1 1 12288 96 1024 1 $nvme
+    fits infinity-box "the same in a box with an RTX 4090, 64 GB and a drive of 2 TB" 175e9 disk $((1863 * 1024 * 1024 * 1024)) 4 8 box-24gb 1 1 12288 96 1024 1 $nvme
     # ZeRO-3 Offload, by RAM alone: 40B on one V100, a trillion on 256, two on 512.
     why="18 bytes a parameter in RAM, gradients in fp32 among them"
     fits offload-40b "largest on one V100 with 1.5 TB of RAM" 40e9 RAM $node_ram 4 8 v100 1 1 8192 64 1024 1
-    fits offload-1t-256 "largest on 256 V100s by RAM" 1e12 RAM $((node_ram / 16)) 2 4 dgx2-v100 16 16 25600 160 1024 1 $ram
-    fits offload-2t-512 "largest on 512 V100s by RAM" 2e12 RAM $((node_ram / 16)) 2 4 dgx2-v100 32 16 25600 160 1024 1 $ram
+    fits offload-1t-256 "largest on 256 V100s by RAM" 1e12 RAM $((node_ram / 16)) 24 32 dgx2-v100 16 16 25600 160 1024 1 $ram
+    fits offload-2t-512 "largest on 512 V100s by RAM" 2e12 RAM $((node_ram / 16)) 48 64 dgx2-v100 32 16 25600 160 1024 1 $ram
 }
 
 # ZeRO, figure 1: states of 7.5B on 64 GPUs, in GB of a GPU, by stage; a machine with one GPU and much RAM for each rank.
@@ -216,3 +228,12 @@ why="gradients are sums in fp32, 4 bytes where it has 2" zero_states 0 120
 why="masters and moments are shared out, and gradients, too, as each is whole" zero_states 1 31.4
 why="as stage 1" zero_states 2 16.6
 why="gradients of a block, in fp32, wait for the other ranks" zero_states 3 1.9
+sent() {
+    estimated v100 64 1 36 4096 32 1024 1 zero_optimization.stage="$1" || return 1
+    awk '/sent to other ranks/ { print $(NF - 1) * ($NF == "GiB" ? 1024 : 1) }' said.txt
+}
+if asked_for zero-sent && plain=$(sent 0) && shared=$(sent 3); then
+    why="plain sums go there and back in fp32, 8 bytes a parameter; stage 3 gathers weights twice in bf16 and sends gradients once in fp32"
+    paper zero-sent "what a GPU sends at stage 3, of plain data parallelism" 1.5 \
+        "$(awk -v a="$shared" -v b="$plain" 'BEGIN { printf "%.2f", a / b }')" "$(awk -v a="$shared" -v b="$plain" 'BEGIN { printf "%.2f", a / b / 1.5 }')"
+fi

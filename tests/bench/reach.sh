@@ -56,7 +56,8 @@ row() {
         s = x[4] + share * (y[4] - x[4])
         days = 20 * p / (tokens / s) / 86400
         hours = 1e8 / (tokens / s) / 3600
-        printf "%.*f\n%.0f\n%.*f\n%.*f\n", p < 10e9, p / 1e9, tokens / s, days < 10, days, hours < 10, hours
+        time = days < 1000 ? sprintf("%.0f days", days) : sprintf("%d years", days / 365)
+        printf "%.*f\n%.0f\n%s\n%.*f\n", p < 10e9, p / 1e9, tokens / s, time, hours < 10, hours
     }')
     "$here/record.sh" reach "reach.sh BUILD $name" "$text" "${what[$way]}" -- "${said[@]}"
     printf '%-12s %s %s: %s\n' "$name" "$text" "${what[$way]}" "${said[*]}"
@@ -81,3 +82,25 @@ all="8 DGX H100s: 64 of 80 GB, 16 TB, 245 TB of drives"
 micros=8 row dgx8-gpu "$all" dgx-h100 8 gpu 8192 1 24 48
 micros=4 row dgx8-ram "$all" dgx-h100 8 ram 16384 2 84 96
 micros=4 row dgx8-drive "$all" dgx-h100 8 drive 16384 2 2 4
+
+# Llama-8B on one sequence of so many tokens for each GPU, or, SHARED, for as many together, with a drive for what has no
+# room: NAME TEXT MACHINE TOKENS SHARED
+long() {
+    local name=$1 text=$2 machine=$3 tokens=$4 shared=$5 ranks
+    asked_for "$name" || return 0
+    ranks=$(awk '/"gpus": [{]/ { on = 1 } on && /"count"/ { print $2 + 0; exit }' "$machine.json")
+    "$tessera" estimate run.json --machine "$machine.json" data.seq_length="$tokens" train_micro_batch_size_per_gpu=1 \
+        train_batch_size=$((ranks / shared)) parallel.sequence="$shared" zero_optimization.stage=3 memory.path=nowhere \
+        "model={\"model_type\": \"llama\", \"hidden_size\": 4096, \"intermediate_size\": 14336, \"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"num_hidden_layers\": 32, \"vocab_size\": 128256, \"max_position_embeddings\": $tokens, \"tie_word_embeddings\": false, \"rms_norm_eps\": 1e-5, \"rope_theta\": 500000, \"hidden_act\": \"silu\"}" \
+        >said.txt 2>error.txt || { echo "$name: $(tail -n 1 error.txt)"; return 0; }
+    mapfile -t said < <(awk -v gpu="$(tier GPU)" -v ram="$(tier RAM)" -v disk="$(tier disk)" -v s="$(seconds)" -v tokens=$((tokens * ranks / shared)) \
+        'BEGIN { printf "%.0f\n%.0f\n%.0f\n%.0f\n%.0f\n", gpu / 2^30, ram / 2^30, disk / 2^30, s, tokens / s }')
+    "$here/record.sh" long "reach.sh BUILD $name" "$text" "$tokens" -- "${said[@]}"
+    printf '%-12s %s, %d tokens: %s\n' "$name" "$text" "$tokens" "${said[*]}"
+}
+for tokens in 131072 524288; do
+    long box-$tokens "one GPU of 24 GB, 64 GB, a drive of 2 TB" box-24gb $tokens 1
+    long h100-$tokens "one H100 of 80 GB, 256 GB, 3.8 TB of drives" h100 $tokens 1
+    long dgx-$tokens "a DGX H100: 8 of 80 GB, 2 TB, 30 TB of drives" dgx-h100 $tokens 1
+    long shared-$tokens "the same, whose 8 GPUs share each sequence" dgx-h100 $tokens 8
+done
