@@ -198,7 +198,8 @@ static void count_messages(struct told *t, double wall, int steps)
  * for. */
 static void print_bubble(FILE *out, const tess_run *r, const struct told *t)
 {
-    const int64_t stages = r->grid.pipeline, chunks = r->grid.interleave, micros = r->micro * r->grid.sequence / r->grid.data;
+    const int64_t stages = r->grid.pipeline, chunks = r->grid.interleave,
+                  micros = r->micro * r->grid.sequence / r->grid.data;
     fprintf(out,
             "bubble    %s are without a task, while no message moves, for %.1f%% of the time that tasks take; on paper "
             "%.1f%%: "
