@@ -181,13 +181,17 @@ def resnet():
     return flax_loss(Net(), {"x": draw(3, 12, 12, 3), "y": whole(5, 3)})
 
 
-def batch_norm():
+def normed():
     class Net(nn.Module):
         @nn.compact
         def __call__(self, x):
-            x = nn.relu(nn.BatchNorm(use_running_average=False)(nn.Conv(8, (3, 3))(x)))
+            x = nn.relu(nn.BatchNorm(use_running_average=False)(nn.Conv(8, (3, 3), use_bias=False)(x)))
             return nn.Dense(5)(x.mean((1, 2)))
-    net, batch = Net(), {"x": draw(4, 8, 8, 3), "y": whole(5, 4)}
+    return Net()
+
+
+def batch_norm():
+    net, batch = normed(), {"x": draw(4, 8, 8, 3), "y": whole(5, 4)}
     made = jax.jit(net.init)(jax.random.PRNGKey(0), batch["x"])
 
     def loss_fn(params, batch):
