@@ -218,10 +218,11 @@ def unet():
 def wide():
     """Convolutions of more positions and channels than are multiplied at a time."""
     params = {"a": draw(3, 3, 4, 64, scale=0.2), "b": draw(3, 3, 64, 16, scale=0.05), "c": draw(3, 3, 16, 2, scale=0.2)}
+    params["unread"] = draw(3)
 
     def loss_fn(params, batch):
         x, order = batch["x"], ("NHWC", "HWIO", "NHWC")
-        for w in params.values():
+        for w in map(params.get, "abc"):
             x = jnp.tanh(jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=order))
         return ((x - batch["y"]) ** 2).mean()
     return loss_fn, params, {"x": draw(2, 30, 30, 4), "y": draw(2, 30, 30, 2, seed=1)}
