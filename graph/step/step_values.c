@@ -154,10 +154,14 @@ tess_status tess_step_gradient(tess_step *s, tess_tensor *param, float *values)
     if (!param || param->kind != TESS_KIND_PARAM || param->g != s->g || param->id >= s->tensors)
         return tess_error(TESS_INVALID, param ? param->name : "step", "is no parameter of the step's graph");
     if (tess_is_frozen(param)) return tess_error(TESS_INVALID, param->name, "is frozen: it has no gradient");
-    if (param->held->on.sliced || param->held->on.absent || !s->low.uses[param->id])
+    if (param->held->on.sliced || param->held->on.absent)
         return tess_error(TESS_INVALID, param->name, "this rank has no gradient of it, or only a part");
     if (!values) return tess_error(TESS_INVALID, param->name, "the room for its gradient is NULL");
     TESS_TRY(check_ran(s));
+    if (!s->low.uses[param->id]) { /* the loss does not read it */
+        memset(values, 0, (size_t)(param->dim[0] * param->dim[1]) * sizeof *values);
+        return TESS_OK;
+    }
     for (int64_t j = 0; j < param->cut->tiles; j++) {
         int64_t n = (int64_t)(tess_tile_bytes(param->held->tile[j].gradient) / sizeof(float));
         TESS_TRY(read_floats(param->held->tile[j].gradient, TESS_F32, values, n));

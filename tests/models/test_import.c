@@ -301,8 +301,11 @@ static void refuses(const char *node, const char *rest, const char *says)
     if (*says && !strcmp(rest, LOSS)) CHECK_HAS(tess_error_text(), "my.py:7");
 }
 
-#define DOT  "\"op\": \"dot\", \"in\": [\"input:x\", \"param:w\"], \"dtype\": \"float32\", "
-#define X    "\"in\": [\"input:x\"], \"shape\": [4, 3], \"dtype\": \"float32\", "
+#define DOT "\"op\": \"dot\", \"in\": [\"input:x\", \"param:w\"], \"dtype\": \"float32\", "
+#define X   "\"in\": [\"input:x\"], \"shape\": [4, 3], \"dtype\": \"float32\", "
+#define WINDOW                                                                                                         \
+    "\"op\": \"window\", " X "\"strides\": [1, 1], \"pads\": [[0, 0], [1, 1]], \"base_dilation\": [1, 1], "            \
+    "\"dilation\": [1, 1], "
 #define CONV "\"op\": \"conv\", \"shape\": [4, 2], \"dtype\": \"float32\", \"groups\": 1, "
 #define DIMS "\"contract\": [[1], [0]], \"batch\": [[], []]"
 TEST(mistakes)
@@ -317,6 +320,15 @@ TEST(mistakes)
         {DOT DIMS ", \"shape\": [4, 0]", "a dimension of 0"},
         {"\"op\": \"fft\", " X "\"stride\": [1]", "there is no op fft in this version"},
         {CONV "\"in\": [\"input:x\", \"param:w\"], \"lhs\": [0, 1, 2]", "x has 2 dimensions (expected 3 to 5)"},
+        {WINDOW "\"fn\": \"sum\", \"size\": [1, 3]", ""},
+        {WINDOW "\"fn\": \"prod\", \"size\": [1, 3]", "there is no window prod"},
+        {WINDOW "\"fn\": \"sum\", \"size\": [1, 6]", "x (4,3): the window is larger than x and its pads"},
+        {WINDOW "\"fn\": \"sum\", \"size\": [0, 3]", "a size, stride or dilation is below 1"},
+        {WINDOW "\"fn\": \"sum\", \"size\": [3]", "size is no list of 2 whole numbers"},
+        {"\"op\": \"cum\", " X "\"fn\": \"sum\", \"dim\": 2", "x (4,3): along dimension 2"},
+        {"\"op\": \"cum\", " X "\"fn\": \"mean\", \"dim\": 1", "there is no cum mean"},
+        {"\"op\": \"sort\", " X "\"dim\": 1, \"descending\": 1", "descending is neither true nor false"},
+        {"\"op\": \"sort\", " X "\"dim\": 1", "another shape or dtype than the file says"},
         {"\"op\": \"map\", " X "\"fn\": \"sinc\"", "there is no function sinc"},
         {"\"op\": \"map\", " X "\"fn\": \"add\"", "has 1 operands (its function takes 2)"},
         {"\"op\": \"map\", " X "\"fn\": \"not\"", "it takes int32 and bool alone"},

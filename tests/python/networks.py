@@ -181,13 +181,17 @@ def resnet():
     return flax_loss(Net(), {"x": draw(3, 12, 12, 3), "y": whole(5, 3)})
 
 
-def batch_norm():
+def normed():
     class Net(nn.Module):
         @nn.compact
         def __call__(self, x):
-            x = nn.relu(nn.BatchNorm(use_running_average=False)(nn.Conv(8, (3, 3))(x)))
+            x = nn.relu(nn.BatchNorm(use_running_average=False)(nn.Conv(8, (3, 3), use_bias=False)(x)))
             return nn.Dense(5)(x.mean((1, 2)))
-    net, batch = Net(), {"x": draw(4, 8, 8, 3), "y": whole(5, 4)}
+    return Net()
+
+
+def batch_norm():
+    net, batch = normed(), {"x": draw(4, 8, 8, 3), "y": whole(5, 4)}
     made = jax.jit(net.init)(jax.random.PRNGKey(0), batch["x"])
 
     def loss_fn(params, batch):
@@ -209,6 +213,19 @@ def unet():
     def loss_fn(params, batch):
         return optax.huber_loss(net.apply({"params": params}, batch["x"]), batch["y"]).mean()
     return loss_fn, jax.jit(net.init)(jax.random.PRNGKey(0), batch["x"])["params"], batch
+
+
+def wide():
+    """Convolutions of more positions and channels than are multiplied at a time."""
+    params = {"a": draw(3, 3, 4, 64, scale=0.2), "b": draw(3, 3, 64, 16, scale=0.05), "c": draw(3, 3, 16, 2, scale=0.2)}
+    params["unread"] = draw(3)
+
+    def loss_fn(params, batch):
+        x, order = batch["x"], ("NHWC", "HWIO", "NHWC")
+        for w in map(params.get, "abc"):
+            x = jnp.tanh(jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=order))
+        return ((x - batch["y"]) ** 2).mean()
+    return loss_fn, params, {"x": draw(2, 30, 30, 4), "y": draw(2, 30, 30, 2, seed=1)}
 
 
 def lstm():
@@ -317,5 +334,5 @@ def odds():
     return loss_fn, {"w": draw(5, 6, scale=0.5)}, {"x": draw(5, 6), "i": np.array([2, 0, 7, 1, 4], np.int32)}, []
 
 
-ALL = [mlp, plain, mixer, gpt, gpt_scan, graph_attention, graphs, vit, resnet, batch_norm, unet, lstm, mamba, experts,
-       pinn, own_derivatives, odds]
+ALL = [mlp, plain, mixer, gpt, gpt_scan, graph_attention, graphs, vit, resnet, batch_norm, unet, wide, lstm, mamba,
+       experts, pinn, own_derivatives, odds]

@@ -245,6 +245,14 @@ def conv_1d_3d():
     return Net(), {"x": draw(3, 4, 11), "v": draw(3, 2, 4, 5, 5)}
 
 
+def wide():
+    """Convolutions of more positions and channels than are multiplied at a time."""
+    net = nn.Sequential(nn.Conv2d(4, 48, 3, padding=1), nn.Tanh(), nn.Conv2d(48, 24, 5, padding=2, groups=2), nn.Tanh(),
+                        nn.ConvTranspose2d(24, 6, 4, stride=2, padding=1), nn.AdaptiveAvgPool2d(2), nn.Flatten(),
+                        nn.Linear(24, 3))
+    return Loss(net), {"x": draw(2, 4, 30, 30), "y": whole(3, 2)}
+
+
 def encoder():
     """The modules of PyTorch itself."""
     layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True, norm_first=True)
@@ -297,5 +305,5 @@ def time_first():
     return Net(), {"x": draw(4, 6, 5), "y": whole(3, 6), "table": draw(4, 5), "at": torch.tensor(0.5)}, {"x": 1, "y": 0}
 
 
-ALL = [mlp, vit, resnet, unet, gpt, lstm, torch_lstm, graph_network, graphs, vae, losses, conv_1d_3d, encoder,
+ALL = [mlp, vit, resnet, unet, gpt, lstm, torch_lstm, graph_network, graphs, vae, losses, conv_1d_3d, wide, encoder,
        time_first, odds]

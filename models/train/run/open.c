@@ -85,7 +85,7 @@ static tess_status settle_import(tess_run *r)
         const char *key, *what;
     } refused[] = {{r->dtype != TESS_F32, "bf16.enabled, fp16.enabled", "it is computed in fp32"},
                    {c->parallel.tensor > 1, "parallel.tensor", "it is not shared out by columns"},
-                   {c->parallel.pipeline > 1, "parallel.pipeline", "it has no blocks"},
+                   {c->parallel.pipeline > 1, "parallel.pipeline", "its parts do not follow each other alone"},
                    {c->parallel.sequence > 1, "parallel.sequence", "its samples are no sequences"},
                    {c->weights == WEIGHTS_DRAWN, "weights", "how its parameters are drawn the framework knows alone"},
                    {c->neftune_noise_alpha > 0, "neftune_noise_alpha", "which of its inputs are tokens nobody says"},

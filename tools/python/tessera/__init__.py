@@ -23,7 +23,7 @@ def _torch(x):
     return torch is not None and isinstance(x, torch.nn.Module)
 
 
-def export(program, params=None, batch=None, to=None, batched=None):
+def export(program, params=None, batch=None, to=None, batched=None, state=None):
     """Writes a network into the directory `to`: graph.json and its weights, with loss and gradients of this batch for
     "tessera check". The program is a function of JAX, whose loss is program(params, batch), or a module of PyTorch,
     whose loss is module(**batch) and which has its own parameters. The loss is a float32 of shape (), alone or in a
@@ -31,8 +31,11 @@ def export(program, params=None, batch=None, to=None, batched=None):
 
     The first dimension of the batch's arrays counts samples where they agree in it; else `batched` lists the names of
     those that have such a dimension, or says in a dict which of theirs it is. Raises Refused with the lines of the
-    program that ask for what is not done."""
-    if batch is None or to is None or _torch(program) != (params is None):
+    program that ask for what is not done.
+
+    With a `state`, a tree of JAX, the loss is program(params, batch, state) = (loss, ({name: value}, state)): each step
+    replaces the state, as running averages are."""
+    if batch is None or to is None or _torch(program) != (params is None) or _torch(program) and state is not None:
         raise TypeError("expected export(loss_fn, params, batch, to=DIR) for JAX or "
                         "export(module, batch={...}, to=DIR) for PyTorch")
     if _torch(program):
@@ -40,13 +43,14 @@ def export(program, params=None, batch=None, to=None, batched=None):
         from_torch.export(program, batch, to, batched)
     else:
         from . import from_jax
-        from_jax.export(program, params, batch, to, batched)
+        from_jax.export(program, params, batch, to, batched, state)
 
 
-def load(directory, like=None):
+def load(directory, like=None, state=None):
     """Returns the weights in a directory, as numpy arrays in the dicts, lists and tuples that were exported. Nodes of
     other types come as dicts, unless `like` is a tree of JAX whose structure and names of leaves are taken instead.
-    With a module of PyTorch as `like` they come as its state_dict, what the directory lacks as the module has it."""
+    With a module of PyTorch as `like` they come as its state_dict, what the directory lacks as the module has it.
+    With a tree of JAX as `state` the states come with them, in its structure: (weights, state)."""
     for name in ("weights.safetensors", "model.safetensors"):
         path = os.path.join(directory, name)
         if os.path.exists(path):
@@ -55,6 +59,10 @@ def load(directory, like=None):
     if _torch(like):
         from . import from_torch
         return from_torch.like(like, found)
+    if state is not None:
+        from . import from_jax
+        kept = {name.removeprefix("state:"): array for name, array in found.items() if name.startswith("state:")}
+        return load(directory, like), from_jax.like(state, kept, "state")
     weights = {name: array for name, array in found.items() if not name.startswith("state:")}
     if like is not None:
         from . import from_jax

@@ -232,19 +232,30 @@ def structure(tree, root, path=()):
     return ["dict", [list(pair) for pair in inner]]
 
 
-def like(tree, weights):
+def like(tree, weights, root="param"):
     leaves = []
-    for name, leaf in names(tree, "param"):
+    for name, leaf in names(tree, root):
         if name not in weights or weights[name].shape != np.shape(leaf):
             met = list(weights[name].shape) if name in weights else "nothing"
             raise ValueError(f"{name}: met {met}, expected shape {list(np.shape(leaf))}")
-        leaves.append(weights[name])
+        leaves.append(weights[name].astype(np.asarray(leaf).dtype))
     return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(tree), leaves)
 
 
 # -- export
 
-def export(loss_fn, params, batch, to, batched):
+def _more_and_state(made, state):
+    """Returns what a loss with a state has beside it."""
+    before = jax.tree_util.tree_map(np.shape, state)
+    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], dict)
+            and jax.tree_util.tree_structure(made[1]) == jax.tree_util.tree_structure(state)
+            and jax.tree_util.tree_map(np.shape, made[1]) == before):
+        raise ValueError("with a state the function returns (loss, ({name: value}, state)), the state in the structure "
+                         f"and shapes that it came in, which are {before}")
+    return made
+
+
+def export(loss_fn, params, batch, to, batched, state):
     loss_fn = getattr(loss_fn, "__wrapped__", loss_fn) if type(loss_fn).__name__ == "PjitFunction" else loss_fn
     weights = [(name, np.asarray(leaf)) for name, leaf in names(params, "param")]
     inputs = [(name, np.asarray(leaf)) for name, leaf in names(batch, "batch")]
@@ -252,17 +263,19 @@ def export(loss_fn, params, batch, to, batched):
         if leaf.dtype != np.float32:
             raise ValueError(f"params: {name} is {leaf.dtype}, expected float32 (what is not trained is no parameter; "
                              "a run trains in bf16 by its own configuration)")
-    outputs = []
+    outputs, kept = [], [(name, np.asarray(leaf)) for name, leaf in names(state, "state")]
 
-    def whole(params, batch):
-        made = loss_fn(params, batch)
+    def whole(params, batch, state):
+        made = loss_fn(params, batch) if state is None else loss_fn(params, batch, state)
         loss, more = made if isinstance(made, tuple) and len(made) == 2 else (made, {})
+        if state is not None:
+            more, state = _more_and_state(more, state)
         outputs[:] = more
-        return loss, more
-    params, batch = (jax.tree_util.tree_map(jax.numpy.asarray, tree) for tree in (params, batch))
-    traced = jax.make_jaxpr(whole)(params, batch)
+        return loss, (more, state)
+    params, batch, state = (jax.tree_util.tree_map(jax.numpy.asarray, tree) for tree in (params, batch, state))
+    traced = jax.make_jaxpr(whole)(params, batch, state)
     loss = traced.out_avals[0]
-    if len(traced.out_avals) != 1 + len(outputs) or loss.shape != () or loss.dtype != np.float32:
+    if len(traced.out_avals) != 1 + len(outputs) + len(kept) or loss.shape != () or loss.dtype != np.float32:
         raise ValueError(f"the loss is {loss.dtype} of shape {list(loss.shape)}, expected float32 of shape [], "
                          "alone or as (loss, {name: value})")
     graph = Graph(f"jax {jax.__version__}")
@@ -270,15 +283,18 @@ def export(loss_fn, params, batch, to, batched):
     leaves = [graph.leaf("param", name, leaf.shape, leaf.dtype) for name, leaf in weights]
     leaves += [graph.leaf("input", name, leaf.shape, leaf.dtype, counts.get(name))
                for name, leaf in inputs]
+    leaves += [graph.cast(graph.leaf("state", name, leaf.shape, "float32"), leaf.dtype) for name, leaf in kept]
     made = [_lift(graph, content) for content in Walk(graph).run(traced, leaves)]
     graph.outputs = dict(zip(["loss", *sorted(outputs)], made))
+    graph.updates = {name: graph.cast(v, "float32") for (name, _), v in zip(kept, made[1 + len(outputs):])}
     graph.tree = structure(params, "param")
     graph.read()  # what is refused is said before anything runs
     with jax.default_matmul_precision("float32"):
-        (loss, _), gradients = jax.jit(jax.value_and_grad(whole, has_aux=True))(params, batch)
+        (loss, _), gradients = jax.jit(jax.value_and_grad(whole, has_aux=True))(params, batch, state)
     norms = {name: float(np.linalg.norm(np.asarray(g, np.float64).ravel())) for name, g in names(gradients, "param")}
     check = {"loss": float(loss), "grad_norm": float(np.sqrt(sum(n * n for n in norms.values()))), "gradients": norms}
     if not np.isfinite([check["loss"], check["grad_norm"]]).all():
         raise ValueError(f"of this batch the loss is {check['loss']} and the gradients' norm {check['grad_norm']}, "
                          "expected finite ones")
-    graph.write(to, dict(weights), check, dict(inputs))
+    states = {f"state:{name}": leaf.astype(np.float32) for name, leaf in kept}
+    graph.write(to, {**dict(weights), **states}, check, dict(inputs))
