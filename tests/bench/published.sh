@@ -59,7 +59,7 @@ step_by_layers() {
 # estimated MACHINE NODES RANKS-PER-NODE LAYERS WIDTH HEADS TOKENS MICRO SETTING...: what is said is in said.txt.
 estimated() {
     local data=$(($2 * $3)) divisor=1 word
-    for word in "${@:9}"; do [[ $word != parallel.*=* ]] || divisor=$((divisor * ${word#*=})); done
+    for word in "${@:9}"; do [[ $word != parallel.tensor=* && $word != parallel.pipeline=* ]] || divisor=$((divisor * ${word#*=})); done
     "$tessera" estimate run.json --machine "$1.json" --nodes "$2" --ranks-per-node "$3" \
         "model={\"model_type\": \"gpt2\", \"n_layer\": $4, \"n_embd\": $5, \"n_head\": $6, \"vocab_size\": 51200, \"n_positions\": $7, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}" \
         data.seq_length="$7" train_micro_batch_size_per_gpu="$8" train_batch_size=$(($8 * data / divisor * ${micros:-1})) "${@:9}" >said.txt 2>error.txt
