@@ -59,7 +59,7 @@ step_by_layers() {
 # estimated MACHINE NODES RANKS-PER-NODE LAYERS WIDTH HEADS TOKENS MICRO SETTING...: what is said is in said.txt.
 estimated() {
     local data=$(($2 * $3)) divisor=1 word
-    for word in "${@:9}"; do [[ $word != parallel.*=* ]] || divisor=$((divisor * ${word#*=})); done
+    for word in "${@:9}"; do [[ $word != parallel.tensor=* && $word != parallel.pipeline=* ]] || divisor=$((divisor * ${word#*=})); done
     "$tessera" estimate run.json --machine "$1.json" --nodes "$2" --ranks-per-node "$3" \
         "model={\"model_type\": \"gpt2\", \"n_layer\": $4, \"n_embd\": $5, \"n_head\": $6, \"vocab_size\": 51200, \"n_positions\": $7, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}" \
         data.seq_length="$7" train_micro_batch_size_per_gpu="$8" train_batch_size=$(($8 * data / divisor * ${micros:-1})) "${@:9}" >said.txt 2>error.txt
@@ -163,7 +163,7 @@ fewer="16 32" infinity infinity-1t-512 49 dgx2-v100 32 16 128 25600 160 1024 4 1
 fewer="8 16" row offload-1t-512 49 dgx2-v100 32 16 128 25600 160 1024 4 1 2560 20 zero_optimization.stage=3 zero_optimization.offload_optimizer.device=cpu zero_optimization.offload_param.device=cpu
 # ZeRO (Rajbhandari et al. 2020, figure 2, quoted from memory): 100B on 400 V100s with tensor 16, 38 TFLOP/s a GPU; here on
 # 384, since 25 data ranks cannot be folded.
-free="layers, width, sequences: quoted from memory" why="attention that keeps its scores on the chip, and messages during the computation"
+free="layers, width, sequences: quoted from memory; micro-batch" why="32 sequences at a time: block inputs, which each tensor rank has whole, go by RAM; 8 at a time give 38, 4 give 28 by estimate"
 row zero-100b-384 38 dgx2-v100 24 16 125 8192 64 1024 16 1 768 32 zero_optimization.stage=2
 
 # ---- what fits, by tessera estimate ----
