@@ -215,7 +215,7 @@ tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c)
         return tess_error(TESS_INVALID, "step", "micro %lld, recompute_every %d (neither is negative)",
                           (long long)c->micro, c->recompute_every);
     int64_t row_tiles;
-    TESS_TRY(tess_check_sequence(output));
+    TESS_TRY(tess_check_sequence(output, c));
     tess_lower_spans(output, &row_tiles);
     if (__builtin_mul_overflow(micro, row_tiles, &places) || __builtin_mul_overflow(places, g->tensors, &places) ||
         places > TESS_MOST_PLACES)

@@ -144,7 +144,7 @@ void tess_lower_add(tess_lower *L, const tess_tensor *t, int i, tess_tile *from,
 /* Returns how the row tiles of what this is made of are cut, and stores how many a micro-batch has here. */
 struct tess_spans tess_lower_spans(const tess_tensor *output, int64_t *row_tiles);
 /* Refuses what ranks that share sequences cannot do. */
-tess_status tess_check_sequence(const tess_tensor *output);
+tess_status tess_check_sequence(const tess_tensor *output, const tess_step_conf *c);
 /* Returns the span of its sequence that row tile i is. */
 static inline int64_t tess_span_of(const tess_lower *L, int i)
 {

@@ -217,6 +217,7 @@ static int64_t first_leaf(const tess_lower *L, int d, int64_t k)
 /* A leaf joins the nodes before it. */
 static void join(tess_lower *L, struct tess_tree *t, tess_tile *leaf, int64_t number)
 {
+    TESS_ASSERT(t->nodes < (int)(sizeof t->node / sizeof *t->node));
     t->node[t->nodes] = leaf;
     t->first[t->nodes] = number;
     t->level[t->nodes++] = 0;

@@ -146,18 +146,27 @@ static tess_use sum_use(tess_lower *L, const tess_node *n, const struct spans *s
     return (tess_use){*sum, TESS_W};
 }
 
-/* A sum that is complete goes to the gradient, or to `part` of one. */
+/* A sum that is complete goes to the gradient, or to `part` of one. Where there is a gradient already it is rounded
+ * before it is added, as by ranks that give it each other. */
 static void settle(tess_lower *L, const tess_node *n, const struct spans *s, int m, int64_t k, tess_tile **part)
 {
+    const int64_t rows = tess_span_rows(L, k), width = width_of(n, s, m);
     tess_tile **sum = &room_of(L, n, s->cut)->sum[m][k];
-    tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = tess_span_rows(L, k) * width_of(n, s, m));
-    tess_use to;
-    if (part)
-        to = (tess_use){part[k] = tess_slot_between(L, (size_t)a->n * tess_dtype_size(tess_real(L)), n->in[m]->name),
-                        TESS_W};
-    else
-        to = tess_grad_write(L, n->in[m], s->first + (int)k, &a->acc);
-    TESS_EMIT(L, &tess_add_sum[tess_real(L)], a, {*sum, TESS_R}, to);
+    tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = rows * width);
+    tess_use to = {0};
+    bool acc = false;
+    if (!part) to = tess_grad_write(L, n->in[m], s->first + (int)k, &acc);
+    tess_use rounded = to;
+    if (part || acc)
+        rounded =
+            (tess_use){tess_slot_between(L, (size_t)a->n * tess_dtype_size(tess_real(L)), n->in[m]->name), TESS_W};
+    TESS_EMIT(L, &tess_add_sum[tess_real(L)], a, {*sum, TESS_R}, rounded);
+    if (part) part[k] = rounded.tile;
+    if (acc)
+        TESS_EMIT(L, &tess_strip[tess_real(L)],
+                  TESS_ARG(L, tess_strip_arg, .rows = rows, .from_ld = width, .to_ld = width, .runs = 1,
+                           .run = {{0, 0, width}}, .acc = true),
+                  {rounded.tile, TESS_R}, to);
     *sum = NULL;
 }
 

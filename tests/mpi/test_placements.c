@@ -168,6 +168,10 @@ TEST(ranks_that_share_sequences_have_the_same_bits)
                     "4 ranks share each sequence, but attention has 2 heads of keys");
         FAILS_RANKS(TESS_INVALID, (2, "train", "run.json", "parallel.sequence=2", "data.seq_length=300"),
                     "300 rows are 3 spans of 128 (a multiple of 256 rows");
+        FAILS_RANKS(TESS_INVALID, (2, "train", "run.json", "parallel.sequence=2", "tiles.rows=1024"),
+                    "2 ranks cannot share 512 rows with the bits of one rank (they can with tiles.rows 256)");
+        FAILS_RANKS(TESS_INVALID, (2, "train", "run.json", "parallel.sequence=2", "train_batch_size=132"),
+                    "66 micro-batches of ranks that share sequences (at most 32");
         FAILS(TESS_INVALID, ("train", "run.json", "parallel.sequence=2"), "x sequence 2 ranks",
               "start a multiple of 2");
     }
