@@ -74,8 +74,11 @@ static void any_scatter_back(const tess_work *w)
 {
     const tess_any_scatter_back_arg *a = w->arg;
     const bool counts = a->way == TESS_BACK_COUNT, forward = counts || a->way == TESS_BACK_TRACE;
-    const back b = {
-        .a = a, .d = w->buf[0].ptr, .u = w->buf[2].ptr, .with = w->buf[3].ptr, .out = w->buf[w->nbuf - 1].ptr};
+    const back b = {.a = a,
+                    .d = w->buf[0].ptr,
+                    .u = w->buf[2].ptr,
+                    .with = w->nbuf > 3 ? w->buf[3].ptr : NULL,
+                    .out = w->buf[w->nbuf - 1].ptr};
     const int64_t places = walk_size(a->at.dim, a->at.places);
     for (int64_t k = 0; k < places; k++) {
         const walk p = walk_begin(a->at.dim, a->at.places, forward ? k : places - 1 - k);

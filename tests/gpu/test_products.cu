@@ -288,10 +288,12 @@ TEST(a_reset_between_products)
     /* First the product that was measured, whose key is known. */
     tess_cuda_mm d = {YARD, YARD, YARD, YARD, YARD, YARD, TESS_BF16, TESS_BF16};
     d.tb = true;
-    void *x = drawn(YARD * YARD, TESS_BF16, false);
+    void *x = drawn(YARD * YARD, TESS_BF16, false), *y = device_new(YARD * YARD * sizeof(uint16_t));
     failure[0] = 0;
-    tess_cuda_mm_run(&work, &d, x, x, device_new(YARD * YARD * sizeof(uint16_t)));
+    tess_cuda_mm_run(&work, &d, x, x, y);
     CHECK_STR(failure, "");
+    device_free(x);
+    device_free(y);
     check_product(INPUT, shapes[0], TESS_BF16, false);
 }
 
