@@ -120,7 +120,7 @@ static int check_spans(const json_t *events)
         if (!head) break;
         const json_t *from = message_at(events, e), *to = message_at(events, head);
         CHECK(from && to && num(e, "ts") == num(from, "ts"));
-        CHECK(num(head, "ts") >= num(e, "ts") - 1000); /* clocks of ranks are that near */
+        CHECK(num(head, "ts") >= num(e, "ts") - 10000); /* clocks of ranks are that near on a busy machine */
         CHECK_EQ(num(json_object_get(from, "args"), "peer"), num(head, "pid"));
         CHECK_EQ(num(json_object_get(to, "args"), "peer"), num(e, "pid"));
         CHECK_EQ(num(json_object_get(from, "args"), "tag"), num(json_object_get(to, "args"), "tag"));
