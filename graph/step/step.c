@@ -52,7 +52,7 @@ tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_
     if (conf->micro > 0 && conf->micro % tess_grid_batches(&g->conf.grid))
         return tess_error(TESS_INVALID, "step", "%lld micro-batches cannot be shared out evenly over %d ranks",
                           (long long)conf->micro, g->conf.grid.data);
-    if (output->kind != TESS_KIND_LOSS && g->conf.grid.pipeline * g->conf.grid.tensor > 1)
+    if (output->kind != TESS_KIND_LOSS && g->conf.grid.pipeline * g->conf.grid.tensor * g->conf.grid.sequence > 1)
         return tess_error(TESS_INVALID, output->name, "is no loss (a model over several ranks has no other output)");
     TESS_TRY(tess_pipeline_check(g));
     if (conf->train) TESS_TRY(check_trains(output));

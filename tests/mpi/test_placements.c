@@ -81,29 +81,38 @@ static int64_t tasks_of(const char *codelet)
     return n;
 }
 
+#define LONG_GPT2                                                                                                      \
+    "{\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 512, \"n_embd\": 32, \"n_layer\": 2, "           \
+    "\"n_head\": 4, \"attn_pdrop\": 0.1, \"resid_pdrop\": 0.1}"
+#define LONG_LLAMA                                                                                                     \
+    "{\"model_type\": \"llama\", \"vocab_size\": 256, \"hidden_size\": 32, \"intermediate_size\": 64, "                \
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, "                               \
+    "\"max_position_embeddings\": 512}"
+
+/* run.json of a network whose sequences are longer than its row tiles of 128, and what one rank makes of it. */
+static void long_setup(const char *model, int length, int micro)
+{
+    char text[2000];
+    fresh();
+    snprintf(text, sizeof text,
+             "{\"model\": %s,\n \"data\": {\"train\": \"text.txt\", \"valid\": \"text.txt\", \"seq_length\": %d},\n"
+             " \"tiles\": {\"rows\": 128}, \"train_batch_size\": %d, \"train_micro_batch_size_per_gpu\": %d,\n"
+             " \"steps\": 3, \"eval_every\": 3, \"bf16\": {\"enabled\": %s}, \"deterministic\": true,\n"
+             " \"gradient_clipping\": 1, \"output\": \"out\", \"overwrite\": true}\n",
+             model, length, 2 * micro, micro, strstr(model, "gpt2") ? "true" : "false");
+    write_text("run.json", text);
+    write_tiny_text("text.txt", 2 * TINY_TOKENS, 1);
+    calm_machine();
+    DONE("train", "run.json", "output=one");
+}
+
 /* Sequences of three row tiles each, wherever these lie. */
 TEST(spans_of_sequences_have_the_same_bits)
 {
-    static const char *const models[] = {
-        "\"llama\", \"hidden_size\": 32, \"intermediate_size\": 64, \"num_hidden_layers\": 2, "
-        "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"max_position_embeddings\": 512",
-        "\"gpt2\", \"n_positions\": 512, \"n_embd\": 32, \"n_layer\": 2, \"n_head\": 4, \"attn_pdrop\": 0.1, "
-        "\"resid_pdrop\": 0.1"};
-    char text[2000], out[64], one[64];
+    char out[64], one[64];
     snprintf(out, sizeof out, "out%s", weights), snprintf(one, sizeof one, "one%s", weights);
     for (int k = 0; k < 2; k++) {
-        fresh();
-        snprintf(text, sizeof text,
-                 "{\"model\": {\"model_type\": %s, \"vocab_size\": 256},\n"
-                 " \"data\": {\"train\": \"text.txt\", \"seq_length\": 300}, \"tiles\": {\"rows\": 128},\n"
-                 " \"train_batch_size\": 2, \"train_micro_batch_size_per_gpu\": 1, \"steps\": 3,\n"
-                 " \"bf16\": {\"enabled\": %s}, \"deterministic\": true, \"gradient_clipping\": 1,\n"
-                 " \"output\": \"out\", \"overwrite\": true}\n",
-                 models[k], k == 1 ? "true" : "false");
-        write_text("run.json", text);
-        write_tiny_text("text.txt", TINY_TOKENS, 1);
-        calm_machine();
-        DONE("train", "run.json", "output=one");
+        long_setup(k ? LONG_GPT2 : LONG_LLAMA, 300, 1);
         CHECK_EQ(tasks_of("attention_span_forward"), 2 * 2 * 6); /* sequences, layers, pairs of spans */
         DONE("train", "run.json", "activation_checkpointing.enabled=true", "memory.cpu=8MiB", "memory.path=.",
              "memory.disk=256MiB");
@@ -125,26 +134,10 @@ TEST(spans_of_sequences_have_the_same_bits)
 /* Ranks have some of the spans each, and for attention some of the heads. */
 TEST(ranks_that_share_sequences_have_the_same_bits)
 {
-    static const char *const models[] = {
-        "\"gpt2\", \"n_positions\": 512, \"n_embd\": 32, \"n_layer\": 2, \"n_head\": 4, \"attn_pdrop\": 0.1, "
-        "\"resid_pdrop\": 0.1",
-        "\"llama\", \"hidden_size\": 32, \"intermediate_size\": 64, \"num_hidden_layers\": 2, "
-        "\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"max_position_embeddings\": 512"};
-    char text[2000], out[64], one[64];
+    char out[64], one[64];
     snprintf(out, sizeof out, "out%s", weights), snprintf(one, sizeof one, "one%s", weights);
     for (int k = 0; k < 2; k++) {
-        fresh();
-        snprintf(text, sizeof text,
-                 "{\"model\": {\"model_type\": %s, \"vocab_size\": 256},\n"
-                 " \"data\": {\"train\": \"text.txt\", \"valid\": \"text.txt\", \"seq_length\": 512},\n"
-                 " \"tiles\": {\"rows\": 128}, \"train_batch_size\": 4, \"steps\": 3, \"eval_every\": 3,\n"
-                 " \"train_micro_batch_size_per_gpu\": 2, \"bf16\": {\"enabled\": %s}, \"deterministic\": true,\n"
-                 " \"gradient_clipping\": 1, \"output\": \"out\", \"overwrite\": true}\n",
-                 models[k], k ? "false" : "true");
-        write_text("run.json", text);
-        write_tiny_text("text.txt", 2 * TINY_TOKENS, 1);
-        calm_machine();
-        DONE("train", "run.json", "output=one");
+        long_setup(k ? LONG_LLAMA : LONG_GPT2, 512, 2);
         DONE_RANKS(2, "train", "run.json", "sequence_parallel_size=2", "activation_checkpointing.enabled=true",
                    "memory.cpu=16MiB", "memory.path=.", "memory.disk=256MiB", "parallel.carrier=starpu_mpi");
         CHECK_HAS(ran.err, "read sequence_parallel_size as parallel.sequence");
