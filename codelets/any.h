@@ -1,6 +1,7 @@
 /* any: the work of generic ops, on tiles of any rank. An element is 4 bytes: a float, an int32, or a bool that is 0
- * or 1. A body sees an index space of up to 8 dimensions, and for each operand where its elements are in it: strides, 0
- * along dimensions that it is repeated in, negative where it is turned around. */
+ * or 1. Maps, reductions, products and convolutions take floats of 16 bits too. A body sees an index space of up to 8
+ * dimensions, and for each operand where its elements are in it: strides, 0 along dimensions that it is repeated in,
+ * negative where it is turned around. */
 #ifndef TESS_ANY_H
 #define TESS_ANY_H
 #include "codelets.h"
@@ -37,9 +38,11 @@ typedef struct tess_formula {
     const tess_fn_step *step;
 } tess_formula;
 
-/* Where element (0, ..., 0) is, and how far it is from there along each dimension. */
+/* Where element (0, ..., 0) is, and how far it is from there along each dimension; of floats, their dtype. They are
+ * computed in fp32. */
 typedef struct tess_strides {
     int64_t at, by[TESS_RANK_MOST];
+    tess_dtype t;
 } tess_strides;
 
 /* out [+]= formula(operands). An operand without a buffer is where its element would be: the index along a dimension.
@@ -72,6 +75,7 @@ typedef struct tess_any_reduce_arg {
     tess_strides in;
     tess_reduction fn;
     tess_element element; /* of x */
+    tess_dtype to;        /* of floats that come out */
     bool acc;             /* what is there is reduced with it */
 } tess_any_reduce_arg;
 extern tess_codelet tess_any_reduce[]; /* x, out */
@@ -122,11 +126,12 @@ typedef struct tess_any_dot_arg {
     int64_t dim[4][TESS_RANK_MOST];
     int64_t a[4][TESS_RANK_MOST], b[4][TESS_RANK_MOST], c[4][TESS_RANK_MOST]; /* strides; 0 where one has it not */
     int64_t at[3];                                                            /* where a, b and c begin */
+    tess_dtype to;                                                            /* of c */
     bool acc;
 } tess_any_dot_arg;
-extern tess_codelet tess_any_dot[]; /* a, b, c[, scratch] */
+extern tess_codelet tess_any_dot[]; /* by the dtype of a and b: a, b, c[, scratch] */
 /* Returns the bytes of scratch that it needs, for operands that are no matrices where they lie. */
-size_t tess_any_dot_scratch(const tess_any_dot_arg *a);
+size_t tess_any_dot_scratch(const tess_any_dot_arg *a, tess_dtype in);
 
 /* A convolution: y's position o and element i of a patch meet x's element (o step + i apart - pad) / between along each
  * dimension of space, where that is whole and inside. Dimensions that a tensor lacks have one element. */
@@ -137,8 +142,10 @@ typedef struct tess_any_conv_arg {
     int64_t step[TESS_CONV_SPACE], apart[TESS_CONV_SPACE], pad[TESS_CONV_SPACE], between[TESS_CONV_SPACE];
     int64_t x[2 + TESS_CONV_SPACE], y[2 + TESS_CONV_SPACE]; /* strides: samples, channels, space */
     int64_t w[2 + TESS_CONV_SPACE], w_group;                /* outputs, inputs, space; from group to group */
+    tess_dtype to;                                          /* of what is written; of an input's gradient fp32 */
     bool acc;
 } tess_any_conv_arg;
+/* By the dtype of what is read. */
 extern tess_codelet tess_any_conv[];        /* x, w, y [+]=[, scratch] */
 extern tess_codelet tess_any_conv_input[];  /* x [+]=, w, y[, scratch] */
 extern tess_codelet tess_any_conv_weight[]; /* x, w [+]=, y[, scratch] */

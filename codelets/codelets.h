@@ -88,6 +88,8 @@ extern tess_codelet tess_layernorm_forward[];  /* x, gain (width), bias (width),
 extern tess_codelet tess_layernorm_backward[]; /* dy, x, gain, stats, dx +=, dgain +=, dbias += */
 extern tess_codelet tess_rmsnorm_forward[];    /* x, gain (width), y, stats f32 (rows): 1/rms */
 extern tess_codelet tess_rmsnorm_backward[];   /* dy, x, gain, stats, dx +=, dgain += */
+extern tess_codelet tess_add_layernorm_forward[]; /* a, b, x = a + b, and what the norm has behind x */
+extern tess_codelet tess_add_rmsnorm_forward[];
 
 /* ---- rescale.c ---- */
 /* Columns [col, col + out) of rows that are `ld` long; the matrix's tile has `out` rows of `in` elements. */
@@ -120,6 +122,13 @@ extern tess_codelet tess_add_into[];    /* x, y += x (acc: add, else copy): the 
 extern tess_codelet tess_add_sum[];     /* x f32, y += x, from element `first` of y on: a sum in f32, rounded once */
 extern tess_codelet tess_mul_forward[]; /* a, b, y = a b */
 extern tess_codelet tess_mul_backward[]; /* dy, b, da += dy b */
+/* swiglu.c: the halves of a row are a gate and what goes through it */
+typedef struct tess_swiglu_arg {
+    int64_t rows, width; /* of y */
+    bool acc;
+} tess_swiglu_arg;
+extern tess_codelet tess_swiglu_forward[];  /* x (rows, 2 width), y */
+extern tess_codelet tess_swiglu_backward[]; /* dy, x, dx += (rows, 2 width) */
 /* linear_gelu.c: a linear of one tile of w with the gelu behind it, and gelu's slope with the dx of the linear behind
  * it; neither adds to anything. */
 typedef struct tess_linear_gelu_arg {
@@ -136,7 +145,7 @@ typedef struct tess_rope_arg {
     int64_t rotary; /* how many of dim rotate */
     float base;
     tess_rope_scaling scaling;
-    bool packed; /* of each three heads the last, a v, stays as it is */
+    int64_t of, turning; /* of each `of` heads the first `turning` turn, the others, v's, stay; of 0: all turn */
     bool half, acc;
     bool placed;  /* a row's place is told, else it is that in its sequence, */
     int64_t row0; /* by the place of the first in the global batch */
@@ -157,6 +166,8 @@ extern tess_codelet tess_dropout_backward[]; /* dy, dx += */
 
 /* Returns 32 random bits of (seed, step, op, place); the CUDA bodies compute the same. */
 uint32_t tess_random(uint64_t seed, uint64_t step, uint32_t op, uint64_t place);
+/* Makes a key of random numbers another one, by a number, as jax.random.fold_in does. */
+void tess_fold_in(int32_t key[2], int32_t number);
 
 /* ---- attention.c ---- */
 /* Softmax(q k^T scale) v, head by head, over the whole sequences that a tile of rows holds; never a T x T matrix.
@@ -191,15 +202,21 @@ int64_t tess_attention_bucket(const tess_attention_arg *a, int64_t distance);
 size_t tess_attention_scratch(const tess_attention_arg *a, tess_dtype t);
 /* q, k, v or packed qkv[, bounds][, bias], y (rows, heads*dim), lse f32 (rows, heads), scratch */
 extern tess_codelet tess_attention_forward[];
+/* Settles, before StarPU runs, whose kernels attention on a GPU has from here on: cuDNN's, where they are wanted, the
+ * library is found, and a small problem of this device's comes out as by ours, with the same bits each time; for what
+ * is causal, bf16, and has heads of 64 or 128. Returns whether; `said` is the library's version then, and else why not,
+ * or empty where there is no GPU or they are not wanted. */
+bool tess_attention_library(bool wanted, char *said, size_t room);
 /* Of spans: q, k, v, or packed qkv and, unless it is the same, that of the keys[, bounds of the whole sequence][,
- * carry, unless it begins and ends][, y, lse, if it ends], scratch. What goes from one task of some queries to the next
- * is `carry`, of so many bytes. */
+ * bias][, carry, unless it begins and ends][, y, lse, if it ends], scratch. What goes from one task of some queries to
+ * the next is `carry`, of so many bytes. */
 size_t tess_attention_carry(const tess_attention_arg *a);
 extern tess_codelet tess_attention_span_forward[];
 /* dy, q, k, v or qkv[, bounds][, bias], y, lse, dq +=, dk +=, dv += or dqkv +=[, dbias f32 +=], scratch */
 extern tess_codelet tess_attention_backward[];
-/* Of spans: dy, q, k, v as in forward[, bounds], y, lse, and in f32 dq +=, dk +=, dv += or dqkv += and, unless it is
- * the same, that of the keys; scratch. Of packed ones only what the task is about is touched. */
+/* Of spans: dy, q, k, v as in forward[, bounds][, bias], y, lse, and in f32 dq +=, dk +=, dv +=[, dbias +=]; scratch.
+ * Packed, dk and dv are one, the columns of k and then those of v, or by_head one head behind the other, each of them k
+ * and v. */
 extern tess_codelet tess_attention_span_backward[];
 
 /* ---- cached_attention.c: keys and values that are kept ---- */
@@ -277,7 +294,7 @@ typedef struct tess_bundle_arg {
     const tess_bundle_part *part;
 } tess_bundle_arg;
 enum { TESS_BUNDLE_BUFFERS = 64, TESS_BUNDLE_PARTS = 48 }; /* at most */
-extern tess_codelet tess_bundle[];
+extern tess_codelet tess_bundle[], tess_bundle_either[];   /* the latter of codelets that may run on either side */
 
 /* ---- cross_entropy.c: the head and its loss ---- */
 /* logits = x w^T [+ b], loss = -log softmax(logits)[target], for a piece of rows and one tile of w at a time: columns
@@ -316,7 +333,8 @@ size_t tess_order_bytes(int64_t rows, int64_t experts, int64_t chosen);
 
 typedef struct tess_route_arg {
     int64_t rows, experts, chosen;
-    int64_t sequence; /* where bounds say which rows are padding, and go nowhere */
+    int64_t sequence; /* where bounds say which rows are padding, and go nowhere; */
+    int64_t place;    /* that of the first row in it */
     bool normalised;  /* the weights of a row add up to 1; else they are what softmax says */
     bool bounded;
     bool acc;
@@ -360,14 +378,13 @@ typedef struct tess_balance_arg {
     bool acc;
     /* loss: sequences of all tiles; weight * experts * sum over experts of (its share of choices) (its share of
      * softmax), each share per row */
-    int64_t sequences;
-    unsigned tiles;
+    unsigned tiles, own; /* own: those that have gradients here */
+    bool told;           /* the loss counts on another rank */
     double weight;
 } tess_balance_arg;
 extern tess_codelet tess_balance_forward[];  /* logits, order, y (sequences, 4 experts + 2)[, before (the same)] */
 extern tess_codelet tess_balance_backward[]; /* dy, logits, order, dlogits += */
-/* loss double (2): what is to be added to the sum of losses, and 0; `tiles` statistics, then as many of their
- * gradients. */
+/* loss double (2): what is to be added to the sum of losses, and 0; `tiles` statistics, then the gradients of `own`. */
 extern tess_codelet tess_balance_loss[];
 
 /* ---- exact.c: sums whose bits no order changes ---- */

@@ -58,13 +58,21 @@ typedef enum tess_gelu_kind { TESS_GELU_TANH, TESS_GELU_ERF } tess_gelu_kind;
 /* How tess_rope slows its rotations down for sequences longer than those a model was first trained on. PLAIN leaves
  * them, LINEAR divides all speeds by `factor`. LLAMA3 divides those of pairs that turn fewer than `low` times in
  * `length` places, leaves those that turn more than `high` times, and goes smoothly from one to the other between. YARN
- * leaves pairs up to number `low`, divides those from `high` on, and goes in a line from one to the other. Whatever the
- * kind, what is turned also becomes `size` times as large. */
-typedef enum tess_rope_kind { TESS_ROPE_PLAIN, TESS_ROPE_LINEAR, TESS_ROPE_LLAMA3, TESS_ROPE_YARN } tess_rope_kind;
+ * leaves pairs up to number `low`, divides those from `high` on, and goes in a line from one to the other. LONG divides
+ * that of each pair by its own of `pair`. Whatever the kind, what is turned also becomes `size` times as large. */
+typedef enum tess_rope_kind {
+    TESS_ROPE_PLAIN,
+    TESS_ROPE_LINEAR,
+    TESS_ROPE_LLAMA3,
+    TESS_ROPE_YARN,
+    TESS_ROPE_LONG
+} tess_rope_kind;
+enum { TESS_MOST_PAIRS = 128 }; /* that LONG has numbers for */
 typedef struct tess_rope_scaling {
     tess_rope_kind kind;
     double factor, low, high, length;
     float size; /* 0: 1 */
+    float pair[TESS_MOST_PAIRS];
 } tess_rope_scaling;
 
 enum { TESS_MOST_BUCKETS = 256 }; /* the most buckets that tess_attention_conf.bias may have */

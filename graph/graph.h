@@ -44,6 +44,8 @@ int tess_grid_alike(const tess_grid *g, int ranks_here);
 /* Returns the names of the matrices that every rank of the tensor dimension has whole, and why they could not be shared
  * out, or NULL where there are none. It is known once a step was made of the graph. */
 const char *tess_graph_unsplit(const tess_graph *g);
+/* Returns words for what ranks that share sequences give each other in a step's attention; NULL: none do. */
+const char *tess_step_shares(const tess_step *s);
 /* Returns how many matrices a parameter is a stack of; 1: it is a single one. */
 int64_t tess_param_members(const tess_tensor *p);
 /* Returns the dtype in which a parameter is kept from step to step: fp32, or for a frozen matrix the graph's. */
@@ -123,15 +125,16 @@ typedef struct tess_gpu_conf {
 typedef struct tess_limits {
     tess_gpu_conf gpu;
     tess_place_conf ram;
+    uint64_t whole; /* without a disk: the cap on what RAM holds at most; 0: there is none */
     uint64_t ahead; /* without a cap, on several ranks: bytes that tiles may take ahead of the tasks that need them */
 } tess_limits;
 /* Stores what a machine has for a step with matrices of a dtype, but for the memory of a GPU. All ranks call it. */
 void tess_limits_of(const tess_machine *m, tess_dtype t, tess_limits *l);
 
 /* Lays out the step that trains, in the order that is fastest on paper within the limits, or, without a disk, in the
- * one that moves the least; conf's own by_layer and late are not read. Its tiles are placed, and *out is the plan. All
- * ranks call it, and the order is the same on all. TESS_INVALID where nothing fits: then of out->gpu and out->ram the
- * one that lacks room has `needed`, which may do, and the other is zero. */
+ * one that moves the least; conf's own by_layer, late and keep are not read. Its tiles are placed, and *out is the
+ * plan. All ranks call it, and the order is the same on all. TESS_INVALID where nothing fits: then of out->gpu and
+ * out->ram the one that lacks room has `needed`, which may do, and the other is zero. */
 tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, const tess_limits *limits,
                               tess_step **step, tess_plan *out) TESS_NODISCARD;
 /* Does what tess_step_fit does, within limits that the caller may have changed. It does not check the cap on RAM where

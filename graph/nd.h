@@ -1,12 +1,13 @@
-/* nd: tensors of any rank, and generic ops over them. They are tensors of a graph as others are, with fp32, int32 or
+/* nd: tensors of any rank, and generic ops over them. They are tensors of a graph as others are, with float, int32 or
  * bool elements; whatever has a sample's rows is cut into row tiles. Reading a graph.json calls these.
  *
  *     tess_tensor *x = tess_nd_input(g, "x", TESS_REAL, (tess_dims){2, {32, 784}});
- *     tess_tensor *w = tess_nd_param(g, "w", (tess_dims){2, {784, 10}}, TESS_NORMAL(0.02f));
+ *     tess_tensor *w = tess_nd_param(g, "w", (tess_dims){2, {784, 10}}, TESS_NORMAL(0.02f), false);
  *     tess_tensor *y = tess_nd_dot(x, w, &(tess_dot_dims){.contracts = 1, .contract = {{1}, {0}}}); // (32, 10)
  *     tess_tensor *loss = tess_nd_loss(tess_nd_reduce(y, TESS_REDUCE_SUM, 0x3), NULL);
  *
- * As with other ops, wrong shapes return NULL and the step says why. The dtype of the graph is fp32. */
+ * As with other ops, wrong shapes return NULL and the step says why. In a graph of 16 bits products and what maps make
+ * of them have these, and inputs, sums and the loss are fp32. */
 #ifndef TESS_ND_H
 #define TESS_ND_H
 #include "any.h"
@@ -25,9 +26,13 @@ int64_t tess_dims_size(const tess_dims *d);
 /* Returns a tensor's shape and element. */
 tess_dims tess_nd_dims(const tess_tensor *t);
 tess_element tess_nd_element(const tess_tensor *t);
-/* Cuts row tiles of so many samples, or, 0, of as many as give the largest tensor tiles of a usual size; it comes
- * behind the last op. */
-void tess_nd_cut(tess_graph *g, int64_t samples);
+/* Cuts row tiles of so many samples, or, 0, of as many as give the largest tensor that two outputs are made of tiles of
+ * a usual size, and its rows as many as other graphs have; it comes behind the last op. */
+void tess_nd_cut(tess_tensor *output, tess_tensor *other, int64_t samples);
+
+/* The graph's steps end with these or those, some of which may be NULL: what none of them is made of is left out. It
+ * comes behind the last op. */
+void tess_nd_ends(tess_graph *g, tess_tensor *const *these, int n, tess_tensor *const *those, int more);
 
 /* ---- formulas: programs of scalar functions ---------------------------------------------------------------------- */
 
@@ -46,10 +51,11 @@ int tess_draft_cast(tess_draft *d, int a, tess_element to);
 int tess_draft_add(tess_draft *d, tess_fn fn, int a, int b, int c);
 /* Adds the derivative of value `of` by operand k, times `dy`; -1: it is 0 everywhere. */
 int tess_draft_derive(tess_draft *d, int of, int k, int dy);
+/* Returns a value where what it loads is x; no number: there are functions among its steps that it does not know. */
+double tess_draft_at(const tess_draft *d, int result, double x);
 /* Returns the function of that name, or TESS_FNS; and how many values it takes. */
 tess_fn tess_fn_find(const char *name);
 int tess_fn_operands(tess_fn fn);
-const char *tess_fn_name(tess_fn fn);
 /* Returns an error in the elements of its operands, or NULL; of those that are not there the element does not matter.
  */
 const char *tess_fn_wrong(tess_fn fn, tess_element a, tess_element b, tess_element c);
@@ -61,8 +67,10 @@ const char *tess_fn_wrong(tess_fn fn, tess_element a, tess_element b, tess_eleme
 tess_tensor *tess_nd_input(tess_graph *g, const char *name, tess_element e, tess_dims d);
 /* Adds an input that has no samples: it is fed once for each micro-batch. */
 tess_tensor *tess_nd_input_whole(tess_graph *g, const char *name, tess_element e, tess_dims d);
-/* Adds a parameter: a matrix of its first dimension and all others. */
-tess_tensor *tess_nd_param(tess_graph *g, const char *name, tess_dims d, tess_init init);
+/* Adds a parameter: a matrix of its first dimension and all others. `turned`, for tess_param_turned to say, is where
+ * who describes it has it transposed. */
+tess_tensor *tess_nd_param(tess_graph *g, const char *name, tess_dims d, tess_init init, bool turned);
+bool tess_param_turned(const tess_tensor *p);
 /* Adds a state: it is kept, saved and shared out as a parameter is, but instead of training it a step replaces it by
  * what tess_nd_keep has it become. No gradient passes to it. */
 tess_tensor *tess_nd_state(tess_graph *g, const char *name, tess_dims d);
@@ -134,6 +142,18 @@ typedef struct tess_gather_dims {
 tess_tensor *tess_nd_gather(tess_tensor *x, tess_tensor *indices, const tess_gather_dims *d);
 tess_tensor *tess_nd_scatter(tess_tensor *x, tess_tensor *indices, tess_tensor *updates, const tess_gather_dims *d,
                              tess_scattering fn);
+/* Returns whether x is one row tile's rows of so many elements after the other, each sample's behind the last one's. */
+bool tess_nd_has_rows(const tess_tensor *x, int64_t width);
+/* Returns the dimension in which samples lie, each once; -1: there is none. */
+int tess_nd_samples(const tess_tensor *x);
+/* Returns such an x as (B, T, width), which the ops of tessera_graph.h take; and what they make, in another shape. */
+tess_tensor *tess_nd_rows(tess_tensor *x, int64_t width);
+tess_tensor *tess_nd_back(tess_tensor *y, tess_dims d);
+/* Returns an input whose values from now on are to be `least` to `classes` - 1; `because` names what says so. */
+tess_tensor *tess_nd_classes(tess_tensor *input, int64_t least, int64_t classes, const char *because);
+/* Returns whether a parameter is one tile; and whether a vector is cut as a matrix is, which it will be if it can. */
+bool tess_nd_is_whole(const tess_tensor *param);
+bool tess_nd_cut_alike(tess_tensor *vector, tess_tensor *matrix);
 /* Returns `loss`, a float of rank 0 that becomes the step's, and has a state become the mean over micro-batches of a
  * value of its shape, once the step trains. */
 tess_tensor *tess_nd_keep(tess_tensor *loss, tess_tensor *value, tess_tensor *state);

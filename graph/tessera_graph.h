@@ -121,6 +121,8 @@ tess_tensor *tess_rmsnorm_shifted(tess_tensor *x, tess_tensor *gain, float shift
 tess_tensor *tess_gelu(tess_tensor *x, tess_gelu_kind kind);
 /* Returns x sigmoid(x). */
 tess_tensor *tess_silu(tess_tensor *x);
+/* Returns silu of the first half of each row times its second half. */
+tess_tensor *tess_swiglu(tess_tensor *x);
 /* Returns max(x, 0). */
 tess_tensor *tess_relu(tess_tensor *x);
 /* Returns x times a constant. */
@@ -141,7 +143,8 @@ typedef struct tess_rope_conf {
     float base;                /* 0: 10000 */
     tess_rope_scaling scaling; /* for long sequences */
     bool neighbours;           /* pairs are (2i, 2i+1), not (i, i + rotary/2) */
-    bool packed;               /* x is what tess_attention_packed takes with by_head: v is left as it is */
+    int64_t of, turning;       /* of each `of` heads the first `turning` turn: what tess_attention_packed takes has 2 of
+                                * 3 with by_head, else all those of q and k; of 0: all turn */
     tess_tensor *places;       /* an input (B, T), the place of each row; NULL: its index in the sequence */
 } tess_rope_conf;
 /* Returns x with the pairs of each head rotated by the place of their row. */
@@ -188,14 +191,20 @@ typedef struct tess_step_conf {
     int64_t micro; /* micro-batches of B sequences in a step, on all ranks together; 0: one for each rank of data */
     tess_optimizer optimizer; /* tess_adamw(), ... */
     int recompute_every;      /* activation checkpointing: blocks between two kept inputs of blocks; 0: all are kept */
-    bool deterministic;       /* the same bits on any number of ranks: gradients add up in one tree over all
-                                 micro-batches, at some cost in memory and time */
-    bool skips;               /* a gradient that is not finite makes the step change nothing, where it would fail; for
-                                 scaled losses (fp16). Updates wait for the norm, as with clipping */
-    bool by_layer;            /* all micro-batches pass a block before the next one; tess_step_fit chooses it */
-    bool late;                /* updates come in the next step's forward pass; tess_step_fit chooses it */
-    bool keep_gradients;      /* instead of an update, gradients stay for tess_step_gradient */
-    bool check_finite;        /* forward pass: the first tensor that is not finite fails the step, by its name */
+    bool inputs_alone;   /* nothing else of these blocks is kept; else tess_step_fit keeps what there is room for */
+    bool deterministic;  /* the same bits on any number of ranks: gradients add up in one tree over all
+                            micro-batches, at some cost in memory and time */
+    bool skips;          /* a gradient that is not finite makes the step change nothing, where it would fail; for
+                            scaled losses (fp16). Updates wait for the norm, as with clipping */
+    bool by_layer;       /* all micro-batches pass a block before the next one; tess_step_fit chooses it */
+    bool late;           /* updates come in the next step's forward pass; tess_step_fit chooses it */
+    int late_ahead;      /* so many blocks before the one that needs them; tess_step_fit chooses it */
+    const int *keep;     /* so many ops, each by how many the graph had before it, whose outputs are kept although */
+    int keeps;           /* their block is computed again; it lives as long as the step. tess_step_fit chooses */
+    uint64_t chains;     /* tasks over the same rows become one where all tiles of the step together are within so
+                            many bytes, those of a GPU; 0: none do */
+    bool keep_gradients; /* instead of an update, gradients stay for tess_step_gradient */
+    bool check_finite;   /* forward pass: the first tensor that is not finite fails the step, by its name */
     const struct tess_watch
         *watch;  /* `watches` activations that the step shows (tessera_watch.h); the array lives as */
     int watches; /* long as the step */

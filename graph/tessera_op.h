@@ -72,8 +72,9 @@ typedef struct tess_op_conf {
     tess_op_functions forward, backward; /* backward.cpu NULL: no gradient passes through the op */
     unsigned reads;                      /* what backward reads, TESS_READS_IN0 | ... */
     unsigned dtypes; /* dtypes of graphs that its functions know, 1 << TESS_F32 | ...; 0: all three */
-    bool by_rows;    /* each row of the output depends on that row of the activations alone, so that sequences which are
-                        longer than a tile can be cut; else tiles have whole ones */
+    bool by_rows;    /* each row of the output depends on that row of the activations alone; else, where sequences are
+                        longer than a tile and cut, they are put together for the op, on one rank of those that share them
+                      */
     bool by_columns; /* each column of the output depends on that column of the activations alone, so that ranks of the
                         tensor dimension can share columns out; false where it has a parameter */
 } tess_op_conf;

@@ -10,6 +10,7 @@ extern "C" {
 /* The time of a step on paper, in seconds: of all of it, and while workers and each direction of the disk are busy. */
 typedef struct tess_forecast {
     double seconds, work, read, write;
+    uint64_t early; /* bytes of tiles that are there because tasks begin before earlier ones of the list have ended */
 } tess_forecast;
 
 /* RAM above the disk. All members but `time` are bytes. */
@@ -42,6 +43,7 @@ typedef struct tess_gpu_placement {
 /* How a step is laid out on a machine. tess_step_fit fills it in; it is a value, which nobody has to free. */
 typedef struct tess_plan {
     bool by_layer, late;    /* the order of the step, as in tess_step_conf */
+    int kept, again;        /* of `again` activations that blocks would compute again, so many are kept */
     bool pipeline;          /* ranks are sections of a pipeline */
     int workers;            /* CPU workers */
     uint64_t cpu_bytes;     /* the cap on RAM that the plan keeps to; 0: there is none */

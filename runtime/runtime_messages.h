@@ -25,6 +25,7 @@ typedef struct tess_span {
 typedef struct tess_message_arg {
     unsigned spans, lane;
     const tess_span *span;
+    int rank; /* whose list it is in: a forecast may be another's than this process is */
 } tess_message_arg;
 /* A task of it has tiles to read (all parts are sent), to write (they come, and are all of it) or both. All its parts
  * are under way at the same time. Messages are carried one after the other in the order of the list where NCCL does it:

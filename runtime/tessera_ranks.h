@@ -23,6 +23,7 @@ typedef struct tess_grid {
     int data;            /* copies of the model, each of which trains on its share of the micro-batches */
     int pipeline;        /* sections of consecutive blocks */
     int tensor;          /* parts of each matrix */
+    bool rows;           /* of what lies between matrices each of these ranks has some rows, not all of them alike */
     int sequence;        /* so many of `data` in a row share each micro-batch: each has a part of every sequence */
     int interleave;      /* runs of blocks that each section of the pipeline has */
     int stage;           /* ZeRO's: 1 shards the optimizer's states over data, 2 gradients too, 3 weights too */

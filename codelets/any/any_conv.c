@@ -2,6 +2,7 @@
  * (k, positions), k the elements of a patch in the order that w has them in. So y = w q, q's gradient is w^T dy, added
  * up where patches overlap, and that of w is dy q^T. Patches are made a chunk of positions at a time, in a part's room,
  * but those of one element each: there x itself is q. */
+#define TESS_NO_CUDA_BODIES
 #include "any.h"
 #include "mm.h"
 #include "walk_impl.h"
@@ -11,14 +12,16 @@ enum { SPACE = TESS_CONV_SPACE, CHANNEL = SPACE };
 
 /* A matrix (up, across), stored in rows or, turned, in columns. */
 typedef struct matrix {
-    float *at;
+    char *at;
+    tess_dtype t;
     int64_t ld;
     bool turned;
 } matrix;
 
 typedef struct conv {
     const tess_any_conv_arg *a;
-    float *x, *w, *y, *room;
+    tess_dtype of_patch; /* fp32 where they add up, else that of what is read */
+    char *x, *w, *y, *room;
     int64_t positions, depth;         /* of y, of a patch */
     int order[SPACE + 1];             /* the dimensions of a patch, as w has them */
     int64_t dim[SPACE + 1];           /* their sizes */
@@ -80,7 +83,7 @@ size_t tess_any_conv_scratch(const tess_any_conv_arg *a)
 {
     conv c;
     conv_of(a, &c);
-    return c.direct ? 0 : (size_t)(c.chunk * c.depth) * sizeof(float);
+    return c.direct ? 0 : (size_t)(c.chunk * c.depth) * sizeof(float); /* whatever they are of */
 }
 
 /* ---- patches ---- */
@@ -96,44 +99,55 @@ static void add_run(float *x, int64_t by, const float *q, int64_t n)
     for (int64_t j = 0; j < n; j++) x[j * by] += q[j];
 }
 
-static void get_run(float *q, const float *x, int64_t by, int64_t n)
+static void get_run(void *q, const void *x, int64_t by, int64_t n, tess_dtype t)
 {
     if (by == 1)
-        memcpy(q, x, (size_t)n * sizeof *q);
+        memcpy(q, x, (size_t)n * tess_dtype_size(t));
+    else if (t == TESS_F32)
+        for (int64_t j = 0; j < n; j++) ((float *)q)[j] = ((const float *)x)[j * by];
     else
-        for (int64_t j = 0; j < n; j++) q[j] = x[j * by];
+        for (int64_t j = 0; j < n; j++) ((uint16_t *)q)[j] = ((const uint16_t *)x)[j * by];
+}
+
+static void zero_run(void *q, int64_t n, tess_dtype t)
+{
+    memset(q, 0, (size_t)n * tess_dtype_size(t));
 }
 
 /* Between x, from which the run's row of the last dimension begins, and element i of patches o .. o + n. */
-static void run_of_positions(const tess_any_conv_arg *a, float *x, float *q, int64_t o, int64_t n, int64_t i, bool back)
+static void run_of_positions(const conv *c, char *x, char *q, int64_t o, int64_t n, int64_t i, bool back)
 {
+    const tess_any_conv_arg *a = c->a;
+    const tess_dtype t = c->of_patch;
     const int d = SPACE - 1;
     const int64_t step = a->step[d], by = a->x[2 + d];
     if (a->between[d] > 1) {
         for (int64_t j = 0; j < n; j++) {
             const int64_t at = meet(a, d, o + j, i);
-            if (!back)
-                q[j] = at < 0 ? 0 : x[at * by];
-            else if (at >= 0)
-                x[at * by] += q[j];
+            if (back && at >= 0)
+                add_run((float *)x + at * by, 1, (float *)q + j, 1);
+            else if (!back && at < 0)
+                zero_run(tess_at_mut(q, j, t), 1, t);
+            else if (!back)
+                get_run(tess_at_mut(q, j, t), tess_at(x, at * by, t), 1, 1, t);
         }
         return;
     }
     const int64_t low = a->pad[d] - i * a->apart[d]; /* x's element 0 is met at position low / step */
     int64_t first, end;
     walk_span(step, low, a->in[d], o, n, &first, &end);
-    float *from = x + ((o + first) * step - low) * by;
+    char *from = tess_at_mut(x, ((o + first) * step - low) * by, t);
     if (back) {
-        if (end > first) add_run(from, step * by, q + first, end - first);
+        if (end > first) add_run((float *)from, step * by, (float *)q + first, end - first);
         return;
     }
-    memset(q, 0, (size_t)first * sizeof *q);
-    if (end > first) get_run(q + first, from, step * by, end - first);
-    memset(q + end, 0, (size_t)(n - end) * sizeof *q);
+    zero_run(q, first, t);
+    if (end > first) get_run(tess_at_mut(q, first, t), from, step * by, end - first, t);
+    zero_run(tess_at_mut(q, end, t), n - end, t);
 }
 
 /* q (k, positions): elements [k, k + depth) of patches [p, p + n). */
-static void in_columns(const conv *c, float *x, float *q, int64_t k, int64_t depth, int64_t p, int64_t n, bool back)
+static void in_columns(const conv *c, char *x, char *q, int64_t k, int64_t depth, int64_t p, int64_t n, bool back)
 {
     const tess_any_conv_arg *a = c->a;
     walk patch = walk_begin(c->dim, SPACE + 1, k);
@@ -144,12 +158,12 @@ static void in_columns(const conv *c, float *x, float *q, int64_t k, int64_t dep
         for (int64_t done = 0; done < n;) {
             const int64_t run = walk_run(&at, n - done);
             const int64_t up = meet(a, 0, at.at[0], i[0]), across = meet(a, 1, at.at[1], i[1]);
-            float *to = q + row * n + done;
+            char *to = tess_at_mut(q, row * n + done, c->of_patch);
             if (up >= 0 && across >= 0)
-                run_of_positions(a, x + i[CHANNEL] * a->x[1] + up * a->x[2] + across * a->x[3], to, at.at[2], run, i[2],
-                                 back);
+                run_of_positions(c, tess_at_mut(x, i[CHANNEL] * a->x[1] + up * a->x[2] + across * a->x[3], c->of_patch),
+                                 to, at.at[2], run, i[2], back);
             else if (!back)
-                memset(to, 0, (size_t)run * sizeof *to);
+                zero_run(to, run, c->of_patch);
             walk_on(&at, run);
             done += run;
         }
@@ -157,7 +171,7 @@ static void in_columns(const conv *c, float *x, float *q, int64_t k, int64_t dep
 }
 
 /* q (positions, k), where an element of a patch has its channels together in x. */
-static void in_rows(const conv *c, float *x, float *q, int64_t k, int64_t depth, int64_t p, int64_t n, bool back)
+static void in_rows(const conv *c, char *x, char *q, int64_t k, int64_t depth, int64_t p, int64_t n, bool back)
 {
     const tess_any_conv_arg *a = c->a;
     walk at = walk_begin(a->out, SPACE, p);
@@ -173,20 +187,20 @@ static void in_rows(const conv *c, float *x, float *q, int64_t k, int64_t depth,
                 there &= met >= 0;
                 from += met * a->x[2 + d];
             }
-            float *to = q + row * depth + done;
+            char *to = tess_at_mut(q, row * depth + done, c->of_patch);
             if (there && back)
-                add_run(x + from, 1, to, run);
+                add_run((float *)x + from, 1, (float *)to, run);
             else if (there)
-                memcpy(to, x + from, (size_t)run * sizeof *to);
+                get_run(to, tess_at(x, from, c->of_patch), 1, run, c->of_patch);
             else if (!back)
-                memset(to, 0, (size_t)run * sizeof *to);
+                zero_run(to, run, c->of_patch);
             walk_on(&patch, run);
             done += run;
         }
     }
 }
 
-static void move(const conv *c, float *x, float *q, int64_t k, int64_t depth, int64_t p, int64_t n, bool back)
+static void move(const conv *c, char *x, char *q, int64_t k, int64_t depth, int64_t p, int64_t n, bool back)
 {
     (c->rows ? in_rows : in_columns)(c, x, q, k, depth, p, n, back);
 }
@@ -201,7 +215,7 @@ static matrix flip(matrix m)
 
 static matrix from(matrix m, int64_t up, int64_t across)
 {
-    m.at += m.turned ? across * m.ld + up : up * m.ld + across;
+    m.at = tess_at_mut(m.at, m.turned ? across * m.ld + up : up * m.ld + across, m.t);
     return m;
 }
 
@@ -218,6 +232,8 @@ static void product(matrix z, matrix a, matrix b, int64_t m, int64_t n, int64_t 
                        .lda = a.ld,
                        .ldb = b.ld,
                        .ldc = z.ld,
+                       .in = a.t,
+                       .out = z.t,
                        .ta = a.turned,
                        .tb = b.turned,
                        .acc = acc,
@@ -229,27 +245,27 @@ static void product(matrix z, matrix a, matrix b, int64_t m, int64_t n, int64_t 
 static matrix w_of(const conv *c, int64_t group)
 {
     matrix m = c->of_w;
-    m.at = c->w + group * c->a->w_group;
+    m.at = tess_at_mut(c->w, group * c->a->w_group, m.t);
     return m;
 }
 static matrix y_of(const conv *c, int64_t sample, int64_t group)
 {
     matrix m = c->of_y;
-    m.at = c->y + sample * c->a->y[0] + group * c->a->outputs * c->a->y[1];
+    m.at = tess_at_mut(c->y, sample * c->a->y[0] + group * c->a->outputs * c->a->y[1], m.t);
     return m;
 }
-static float *x_of(const conv *c, int64_t sample, int64_t group)
+static char *x_of(const conv *c, int64_t sample, int64_t group)
 {
-    return c->x + sample * c->a->x[0] + group * c->a->inputs * c->a->x[1];
+    return tess_at_mut(c->x, sample * c->a->x[0] + group * c->a->inputs * c->a->x[1], c->of_patch);
 }
 /* Elements [k, k + depth) of patches [p, p + n): x itself, or room for them. */
-static matrix q_of(const conv *c, float *x, float *room, int64_t k, int64_t depth, int64_t p, int64_t n)
+static matrix q_of(const conv *c, char *x, char *room, int64_t k, int64_t depth, int64_t p, int64_t n)
 {
     matrix m = c->of_q;
-    m.at = x;
-    return c->direct ? from(m, k, p) : (matrix){room, c->rows ? depth : n, c->rows};
+    m.at = x, m.t = c->of_patch;
+    return c->direct ? from(m, k, p) : (matrix){room, c->of_patch, c->rows ? depth : n, c->rows};
 }
-static float *room_of(const conv *c)
+static char *room_of(const conv *c)
 {
     return c->direct ? NULL : tess_part_room(c->room, tess_any_conv_scratch(c->a));
 }
@@ -259,7 +275,7 @@ static void forward_part(void *of, int64_t part)
     const conv *c = of;
     const int64_t p = part % c->chunks * c->chunk, n = least(c->chunk, c->positions - p),
                   group = part / c->chunks % c->a->groups, sample = part / c->chunks / c->a->groups;
-    float *x = x_of(c, sample, group), *room = room_of(c);
+    char *x = x_of(c, sample, group), *room = room_of(c);
     const matrix q = q_of(c, x, room, 0, c->depth, p, n);
     if (!c->direct) move(c, x, room, 0, c->depth, p, n, false);
     product(from(y_of(c, sample, group), 0, p), w_of(c, group), q, c->a->outputs, n, c->depth, c->a->acc);
@@ -283,8 +299,8 @@ static void input_part(void *of, int64_t part)
 {
     const conv *c = of;
     const int64_t group = part % c->a->groups, sample = part / c->a->groups;
-    float *x = x_of(c, sample, group), *room = room_of(c);
-    if (!c->direct && !c->a->acc) clear(c, x);
+    char *x = x_of(c, sample, group), *room = room_of(c);
+    if (!c->direct && !c->a->acc) clear(c, (float *)x);
     for (int64_t p = 0; p < c->positions; p += c->chunk) {
         const int64_t n = least(c->chunk, c->positions - p);
         product(q_of(c, x, room, 0, c->depth, p, n), flip(w_of(c, group)), from(y_of(c, sample, group), 0, p), c->depth,
@@ -297,12 +313,12 @@ static void weight_part(void *of, int64_t part)
 {
     const conv *c = of;
     const int64_t k = part % c->cuts * c->cut, depth = least(c->cut, c->depth - k), group = part / c->cuts;
-    float *room = room_of(c);
+    char *room = room_of(c);
     bool acc = c->a->acc;
     for (int64_t sample = 0; sample < c->a->samples; sample++)
         for (int64_t p = 0; p < c->positions; p += c->chunk, acc = true) {
             const int64_t n = least(c->chunk, c->positions - p);
-            float *x = x_of(c, sample, group);
+            char *x = x_of(c, sample, group);
             if (!c->direct) move(c, x, room, k, depth, p, n, false);
             product(from(w_of(c, group), 0, k), from(y_of(c, sample, group), 0, p),
                     flip(q_of(c, x, room, k, depth, p, n)), c->a->outputs, depth, n, acc);
@@ -311,20 +327,20 @@ static void weight_part(void *of, int64_t part)
 
 /* ---- bodies ---- */
 
-static int64_t forward_parts(const tess_codelet *cl, const void *arg)
+static int64_t any_conv_parts(const tess_codelet *cl, const void *arg)
 {
     conv c;
     (void)cl;
     conv_of(arg, &c);
     return c.a->samples * c.a->groups * c.chunks;
 }
-static int64_t input_parts(const tess_codelet *cl, const void *arg)
+static int64_t any_conv_input_parts(const tess_codelet *cl, const void *arg)
 {
     const tess_any_conv_arg *a = arg;
     (void)cl;
     return a->samples * a->groups;
 }
-static int64_t weight_parts(const tess_codelet *cl, const void *arg)
+static int64_t any_conv_weight_parts(const tess_codelet *cl, const void *arg)
 {
     conv c;
     (void)cl;
@@ -332,37 +348,44 @@ static int64_t weight_parts(const tess_codelet *cl, const void *arg)
     return c.a->groups * c.cuts;
 }
 
-static void run(const tess_work *w, tess_part_body part, int64_t parts)
+/* Which of x, w and y is written. */
+enum { INPUT, WEIGHT, RESULT };
+static void run(const tess_work *w, tess_dtype t, int written, tess_part_body part, int64_t parts)
 {
     conv c;
     TESS_ASSERT(conv_of(w->arg, &c));
+    c.of_w.t = written == WEIGHT ? c.a->to : t;
+    c.of_y.t = written == RESULT ? c.a->to : t;
+    c.of_patch = written == INPUT ? TESS_F32 : t;
+    TESS_ASSERT(written != INPUT || c.a->to == TESS_F32);
     c.x = w->buf[0].ptr, c.w = w->buf[1].ptr, c.y = w->buf[2].ptr;
     c.room = w->nbuf > 3 ? w->buf[3].ptr : NULL;
     tess_parts_run(parts, part, &c);
 }
-static void any_conv(const tess_work *w)
+TESS_INLINE void any_conv(const tess_work *w, tess_dtype t)
 {
-    run(w, forward_part, forward_parts(NULL, w->arg));
+    run(w, t, RESULT, forward_part, any_conv_parts(NULL, w->arg));
 }
-static void any_conv_input(const tess_work *w)
+TESS_INLINE void any_conv_input(const tess_work *w, tess_dtype t)
 {
-    run(w, input_part, input_parts(NULL, w->arg));
+    run(w, t, INPUT, input_part, any_conv_input_parts(NULL, w->arg));
 }
-static void any_conv_weight(const tess_work *w)
+TESS_INLINE void any_conv_weight(const tess_work *w, tess_dtype t)
 {
-    run(w, weight_part, weight_parts(NULL, w->arg));
+    run(w, t, WEIGHT, weight_part, any_conv_weight_parts(NULL, w->arg));
 }
 
-static tess_cost any_conv_cost(const void *arg)
+static tess_cost any_conv_cost(const void *arg, tess_dtype t)
 {
     const tess_any_conv_arg *a = arg;
     conv c;
+    (void)t;
     conv_of(a, &c);
     const double rows = (double)a->samples * (double)c.positions;
     return (tess_cost){.flops = 2 * rows * (double)(a->groups * a->outputs) * (double)c.depth, .rows = rows};
 }
-#define CODELET(op, cut)                                                                                               \
-    tess_codelet tess_##op[] = {{.name = #op, .dtype = TESS_F32, .cpu = op, .parts = cut, .cost = any_conv_cost}};
-CODELET(any_conv, forward_parts)
-CODELET(any_conv_input, input_parts)
-CODELET(any_conv_weight, weight_parts)
+#define any_conv_input_cost  any_conv_cost
+#define any_conv_weight_cost any_conv_cost
+TESS_PART_COST(any_conv)
+TESS_PART_COST(any_conv_input)
+TESS_PART_COST(any_conv_weight)

@@ -1,5 +1,6 @@
 /* any_dot: c [+]= a b over batch, free and contracted dimensions. Each of the three is a matrix where its dimensions of
  * a kind lie one behind the other; what is none is copied to scratch as one, c back from there. */
+#define TESS_NO_CUDA_BODIES
 #include "any.h"
 #include "mm.h"
 #include "walk_impl.h"
@@ -42,19 +43,38 @@ static operand operand_of(const tess_any_dot_arg *a, const int64_t (*by)[TESS_RA
     return o;
 }
 
-/* Between an operand and a matrix of it. */
-static void copy(const operand *o, float *x, float *m, bool back, bool acc)
+/* A matrix of an operand. */
+static void pack(const operand *o, const void *x, void *m, tess_dtype t)
 {
     walk up = walk_begin(o->dim[0], o->rank[0], 0);
     for (int64_t i = 0; i < o->size[0]; i++) {
-        float *row = x + walk_at(&up, o->by[0]);
+        const int64_t row = walk_at(&up, o->by[0]);
         walk across = walk_begin(o->dim[1], o->rank[1], 0);
         for (int64_t j = 0; j < o->size[1];) {
             const int64_t run = walk_run(&across, o->size[1] - j);
-            const int64_t by = o->rank[1] ? o->by[1][o->rank[1] - 1] : 0, at = walk_at(&across, o->by[1]);
-            float *from = row + at, *to = m + i * o->size[1] + j;
-            for (int64_t k = 0; k < run && !back; k++) to[k] = from[k * by];
-            for (int64_t k = 0; k < run && back; k++) from[k * by] = acc ? from[k * by] + to[k] : to[k];
+            const int64_t by = o->rank[1] ? o->by[1][o->rank[1] - 1] : 0, at = row + walk_at(&across, o->by[1]),
+                          to = i * o->size[1] + j;
+            for (int64_t k = 0; k < run && t == TESS_F32; k++) ((float *)m)[to + k] = ((const float *)x)[at + k * by];
+            for (int64_t k = 0; k < run && t != TESS_F32; k++)
+                ((uint16_t *)m)[to + k] = ((const uint16_t *)x)[at + k * by];
+            walk_on(&across, run);
+            j += run;
+        }
+        walk_on(&up, 1);
+    }
+}
+
+/* c [+]= a matrix of it. */
+static void unpack(const operand *o, void *x, const float *m, bool acc, tess_dtype t)
+{
+    walk up = walk_begin(o->dim[0], o->rank[0], 0);
+    for (int64_t i = 0; i < o->size[0]; i++) {
+        const int64_t row = walk_at(&up, o->by[0]);
+        walk across = walk_begin(o->dim[1], o->rank[1], 0);
+        for (int64_t j = 0; j < o->size[1];) {
+            const int64_t run = walk_run(&across, o->size[1] - j);
+            const int64_t by = o->rank[1] ? o->by[1][o->rank[1] - 1] : 0;
+            tess_walk_store(x, row + walk_at(&across, o->by[1]), by, m + i * o->size[1] + j, run, acc, t);
             walk_on(&across, run);
             j += run;
         }
@@ -65,82 +85,66 @@ static void copy(const operand *o, float *x, float *m, bool back, bool acc)
 typedef struct dot {
     const tess_any_dot_arg *arg;
     operand a, b, c;
-    float *data[3], *room;
+    tess_dtype in;
+    char *data[3], *room;
 } dot;
 
-static dot dot_of(const tess_any_dot_arg *a)
+static dot dot_of(const tess_any_dot_arg *a, tess_dtype in)
 {
     return (dot){.arg = a,
+                 .in = in,
                  .a = operand_of(a, a->a, ROWS, INNER),
                  .b = operand_of(a, a->b, INNER, COLUMNS),
                  .c = operand_of(a, a->c, ROWS, COLUMNS)};
 }
 
-static int64_t room_of(const operand *o)
+static size_t room_of(const operand *o, tess_dtype t)
 {
-    return o->is_matrix ? 0 : (o->size[0] * o->size[1] + 15) / 16 * 16;
+    return o->is_matrix ? 0 : (size_t)((o->size[0] * o->size[1] + 15) / 16 * 16) * tess_dtype_size(t);
 }
 
-size_t tess_any_dot_scratch(const tess_any_dot_arg *a)
+size_t tess_any_dot_scratch(const tess_any_dot_arg *a, tess_dtype in)
 {
-    const dot d = dot_of(a);
-    return (size_t)(room_of(&d.a) + room_of(&d.b) + room_of(&d.c)) * sizeof(float);
+    const dot d = dot_of(a, in);
+    return room_of(&d.a, in) + room_of(&d.b, in) + room_of(&d.c, TESS_F32);
 }
 
 /* The product of matrices; a c that is turned is made as b^T a^T. */
-static void product(const operand *a, const operand *b, const operand *c, float *x, float *y, float *z, bool acc,
-                    bool one)
+static void product(const operand *a, const operand *b, const operand *c, tess_mm m, const void *x, const void *y,
+                    void *z)
 {
-    tess_mm m = {.m = a->size[0],
-                 .n = b->size[1],
-                 .k = a->size[1],
-                 .lda = a->ld,
-                 .ldb = b->ld,
-                 .ldc = c->ld,
-                 .ta = a->turned,
-                 .tb = b->turned,
-                 .acc = acc,
-                 .part = one};
-    if (c->is_matrix && c->turned) {
-        m = (tess_mm){.m = b->size[1],
-                      .n = a->size[0],
-                      .k = a->size[1],
-                      .lda = b->ld,
-                      .ldb = a->ld,
-                      .ldc = c->ld,
-                      .ta = !b->turned,
-                      .tb = !a->turned,
-                      .acc = acc,
-                      .part = one};
-        tess_mm_run(&m, y, x, z);
-        return;
-    }
-    tess_mm_run(&m, x, y, z);
+    const bool turned = c->is_matrix && c->turned;
+    const operand *left = turned ? b : a, *right = turned ? a : b;
+    m.m = turned ? b->size[1] : a->size[0];
+    m.n = turned ? a->size[0] : b->size[1];
+    m.k = a->size[1];
+    m.lda = left->ld, m.ldb = right->ld, m.ldc = c->ld;
+    m.ta = left->turned != turned, m.tb = right->turned != turned;
+    tess_mm_run(&m, turned ? y : x, turned ? x : y, z);
+}
+
+/* What is no matrix is made one in room, of which some is taken. */
+static const void *packed(const operand *o, const void *x, char **room, tess_dtype t)
+{
+    if (o->is_matrix) return x;
+    void *m = *room;
+    pack(o, x, m, t);
+    *room += room_of(o, t);
+    return m;
 }
 
 static void one_batch(const dot *d, int64_t k, bool one)
 {
     const tess_any_dot_arg *a = d->arg;
     const walk w = walk_begin(a->dim[BATCH], a->rank[BATCH], k);
-    float *x = d->data[0] + walk_at(&w, a->a[BATCH]), *y = d->data[1] + walk_at(&w, a->b[BATCH]),
-          *z = d->data[2] + walk_at(&w, a->c[BATCH]), *room = d->room;
-    operand oa = d->a, ob = d->b;
-    if (!oa.is_matrix) {
-        copy(&oa, x, room, false, false);
-        x = room;
-        room += room_of(&oa);
-    }
-    if (!ob.is_matrix) {
-        copy(&ob, y, room, false, false);
-        y = room;
-        room += room_of(&ob);
-    }
-    if (d->c.is_matrix) {
-        product(&oa, &ob, &d->c, x, y, z, a->acc, one);
-        return;
-    }
-    product(&oa, &ob, &d->c, x, y, room, false, one);
-    copy(&d->c, z, room, true, a->acc);
+    char *room = d->room;
+    const void *x = packed(&d->a, tess_at(d->data[0], walk_at(&w, a->a[BATCH]), d->in), &room, d->in),
+               *y = packed(&d->b, tess_at(d->data[1], walk_at(&w, a->b[BATCH]), d->in), &room, d->in);
+    void *z = tess_at_mut(d->data[2], walk_at(&w, a->c[BATCH]), a->to);
+    const bool direct = d->c.is_matrix;
+    const tess_mm m = {.in = d->in, .out = direct ? a->to : TESS_F32, .acc = direct && a->acc, .part = one};
+    product(&d->a, &d->b, &d->c, m, x, y, direct ? z : room);
+    if (!direct) unpack(&d->c, z, (float *)(void *)room, a->acc, a->to);
 }
 
 static void part(void *of, int64_t k)
@@ -156,17 +160,16 @@ static bool in_parts(const dot *d)
 static int64_t any_dot_parts(const tess_codelet *cl, const void *arg)
 {
     const tess_any_dot_arg *a = arg;
-    const dot d = dot_of(a);
-    (void)cl;
+    const dot d = dot_of(a, cl->dtype);
     return in_parts(&d) ? walk_size(a->dim[BATCH], a->rank[BATCH]) : 1;
 }
 
-static void any_dot(const tess_work *w)
+TESS_INLINE void any_dot(const tess_work *w, tess_dtype t)
 {
     const tess_any_dot_arg *a = w->arg;
-    dot d = dot_of(a);
+    dot d = dot_of(a, t);
     const int64_t batches = walk_size(a->dim[BATCH], a->rank[BATCH]);
-    for (int k = 0; k < 3; k++) d.data[k] = (float *)w->buf[k].ptr + a->at[k];
+    for (int k = 0; k < 3; k++) d.data[k] = tess_at_mut(w->buf[k].ptr, a->at[k], k == 2 ? a->to : t);
     d.room = w->nbuf > 3 ? w->buf[3].ptr : NULL;
     if (batches > 1 && in_parts(&d))
         tess_parts_run(batches, part, &d);
@@ -174,14 +177,12 @@ static void any_dot(const tess_work *w)
         for (int64_t k = 0; k < batches; k++) one_batch(&d, k, false);
 }
 
-static tess_cost any_dot_cost(const void *arg)
+static tess_cost any_dot_cost(const void *arg, tess_dtype t)
 {
     const tess_any_dot_arg *a = arg;
     double n = 2;
-    int64_t rows = 1;
+    (void)t;
     for (int kind = 0; kind < 4; kind++) n *= (double)walk_size(a->dim[kind], a->rank[kind]);
-    rows = walk_size(a->dim[ROWS], a->rank[ROWS]);
-    return (tess_cost){.flops = n, .rows = (double)rows};
+    return (tess_cost){.flops = n, .rows = (double)walk_size(a->dim[ROWS], a->rank[ROWS])};
 }
-tess_codelet tess_any_dot[] = {
-    {.name = "any_dot", .dtype = TESS_F32, .cpu = any_dot, .parts = any_dot_parts, .cost = any_dot_cost}};
+TESS_PART_COST(any_dot)

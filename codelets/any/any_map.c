@@ -77,6 +77,31 @@ TESS_INLINE int32_t remainder_of(int32_t a, int32_t b)
     return b == 0 ? a : b == -1 ? 0 : a % b;
 }
 
+/* Threefry 2x32 of 20 rounds, of the counter (0, c) and a key: its first word, its second, or both combined. */
+TESS_INLINE int32_t threefry(int32_t k0, int32_t k1, int32_t c, int word)
+{
+    static const int turn[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
+    const uint32_t key[3] = {(uint32_t)k0, (uint32_t)k1, (uint32_t)k0 ^ (uint32_t)k1 ^ 0x1BD11BDAu};
+    uint32_t x = key[0], y = (uint32_t)c + key[1];
+    for (int round = 0; round < 5; round++) {
+        for (int j = 0; j < 4; j++) {
+            x += y;
+            y = y << turn[round & 1][j] | y >> (32 - turn[round & 1][j]);
+            y ^= x;
+        }
+        x += key[(round + 1) % 3];
+        y += key[(round + 2) % 3] + (uint32_t)round + 1;
+    }
+    return (int32_t)(word == 0 ? x : word == 1 ? y : x ^ y);
+}
+
+void tess_fold_in(int32_t key[2], int32_t number)
+{
+    const int32_t first = threefry(key[0], key[1], number, 0);
+    key[1] = threefry(key[0], key[1], number, 1);
+    key[0] = first;
+}
+
 TESS_INLINE void whole_step(const tess_fn_step *s, block *y, const block *a, const block *b, const block *c, int64_t n)
 {
     const int32_t mask = s->element == TESS_BOOL ? 1 : -1;
@@ -98,7 +123,12 @@ TESS_INLINE void whole_step(const tess_fn_step *s, block *y, const block *a, con
         CASE(and, whole, J & K);
         CASE(or, whole, J | K);
         CASE(xor, whole, J ^ K);
+        CASE(shl, whole, (uint32_t)K < 32 ? (int32_t)((uint32_t)J << (K & 31)) : 0);
+        CASE(shr, whole, (uint32_t)K < 32 ? (int32_t)((uint32_t)J >> (K & 31)) : 0);
         CASE(clamp, whole, K < J ? J : K > c->whole[i] ? c->whole[i] : K);
+        CASE(threefry, whole, threefry(J, K, c->whole[i], 2));
+        CASE(threefry_0, whole, threefry(J, K, c->whole[i], 0));
+        CASE(threefry_1, whole, threefry(J, K, c->whole[i], 1));
     default:
         TESS_ASSERT(0);
     }
@@ -128,6 +158,9 @@ TESS_INLINE bool other_step(const tess_fn_step *s, tess_element of, block *y, co
         return true;
     case TESS_FN_is_finite:
         EACH(whole, (a->whole[i] & 0x7f800000) != 0x7f800000);
+        return true;
+    case TESS_FN_bits: /* as the other kind of number */
+        EACH(whole, J);
         return true;
     case TESS_FN_select:
         EACH(whole, J ? b->whole[i] : c->whole[i]);
@@ -169,6 +202,16 @@ TESS_CLONES static int run_steps(const tess_formula *f, int k, block *room, int6
 
 /* ---- blocks of operands ---- */
 
+void tess_walk_load(float *to, const void *x, int64_t at, int64_t by, int64_t n, tess_dtype t)
+{
+    TESS_BY_DTYPE(t, walk_load, to, x, at, by, n);
+}
+
+void tess_walk_store(void *x, int64_t at, int64_t by, const float *from, int64_t n, bool acc, tess_dtype t)
+{
+    TESS_BY_DTYPE(t, walk_store, x, at, by, from, n, acc);
+}
+
 /* Elements [first, first + n) of the index space, into a block or, of the output, out of it. */
 static void fill(const tess_any_map_arg *a, const tess_strides *s, const int32_t *x, int64_t first, int64_t n,
                  int32_t *to)
@@ -178,6 +221,8 @@ static void fill(const tess_any_map_arg *a, const tess_strides *s, const int32_t
         const int64_t run = walk_run(&w, n - k), by = w.rank ? s->by[w.rank - 1] : 0, at = s->at + walk_at(&w, s->by);
         if (!x)
             for (int64_t i = 0; i < run; i++) to[k + i] = (int32_t)(at + i * by);
+        else if (s->t != TESS_F32)
+            tess_walk_load((float *)to + k, x, at, by, run, s->t);
         else if (by == 1)
             memcpy(to + k, x + at, (size_t)run * sizeof *to);
         else
@@ -187,9 +232,13 @@ static void fill(const tess_any_map_arg *a, const tess_strides *s, const int32_t
     }
 }
 
-static void put_run(const tess_any_map_arg *a, const block *from, int64_t k, int32_t *to, int64_t by, int64_t run)
+static void put_run(const tess_any_map_arg *a, const block *from, int64_t k, int32_t *out, int64_t at, int64_t by,
+                    int64_t run)
 {
-    if (!a->acc)
+    int32_t *to = out + at;
+    if (a->out.t != TESS_F32)
+        tess_walk_store(out, at, by, from->real + k, run, a->acc, a->out.t);
+    else if (!a->acc)
         for (int64_t i = 0; i < run; i++) to[i * by] = from->whole[k + i];
     else if (a->element == TESS_REAL)
         for (int64_t i = 0; i < run; i++) ((float *)to)[i * by] += from->real[k + i];
@@ -202,7 +251,7 @@ static void put(const tess_any_map_arg *a, const block *from, int64_t first, int
     walk w = walk_begin(a->dim, a->rank, first);
     for (int64_t k = 0; k < n;) {
         const int64_t run = walk_run(&w, n - k);
-        put_run(a, from, k, out + a->out.at + walk_at(&w, a->out.by), w.rank ? a->out.by[w.rank - 1] : 1, run);
+        put_run(a, from, k, out, a->out.at + walk_at(&w, a->out.by), w.rank ? a->out.by[w.rank - 1] : 1, run);
         walk_on(&w, run);
         k += run;
     }

@@ -55,14 +55,22 @@ static void sum_dense(const task *t, int64_t k)
     const tess_any_reduce_arg *a = t->a;
     const int over = a->rank - a->kept;
     const walk at = walk_begin(a->dim, a->kept, k);
-    const float *x = (const float *)t->x + a->in.at + walk_at(&at, a->in.by);
-    float lane[TESS_LANES] = {0};
+    const int64_t from = a->in.at + walk_at(&at, a->in.by), n = a->dim[a->rank - 1];
+    float lane[TESS_LANES] = {0}, room[STRIP];
     walk w = walk_begin(a->dim + a->kept, over, 0);
-    for (int64_t done = 0; done < t->reduced; done += a->dim[a->rank - 1]) {
-        sum_run(lane, x + walk_at(&w, a->in.by + a->kept), a->dim[a->rank - 1]);
-        walk_on(&w, a->dim[a->rank - 1]);
+    for (int64_t done = 0; done < t->reduced; done += n) {
+        const int64_t begin = from + walk_at(&w, a->in.by + a->kept);
+        if (a->in.t == TESS_F32)
+            sum_run(lane, (const float *)t->x + begin, n);
+        else
+            for (int64_t i = 0; i < n; i += STRIP) {
+                tess_walk_load(room, t->x, begin + i, 1, least(STRIP, n - i), a->in.t);
+                sum_run(lane, room, least(STRIP, n - i));
+            }
+        walk_on(&w, n);
     }
-    tess_accumulate(t->out, k, TESS_F32, a->acc, tess_sum16(lane));
+    const float sum = tess_sum16(lane);
+    tess_walk_store(t->out, k, 1, &sum, 1, a->acc, a->to);
 }
 
 /* A row of a strip: dst = dst and x, by strides. */
@@ -108,13 +116,27 @@ static void join_strip(const task *t, const walk *at, int64_t k, int64_t n)
 {
     const tess_any_reduce_arg *a = t->a;
     const int64_t by = a->kept ? a->in.by[a->kept - 1] : 0, from = a->in.at + walk_at(at, a->in.by);
-    int32_t strip[STRIP];
+    int32_t strip[STRIP], room[STRIP];
     walk w = walk_begin(a->dim + a->kept, a->rank - a->kept, 0);
     for (int64_t r = 0; r < t->reduced; r++) {
-        any_row(a, strip, (const int32_t *)t->x + from + walk_at(&w, a->in.by + a->kept), by, n, r == 0);
+        const int64_t at = from + walk_at(&w, a->in.by + a->kept);
+        if (a->in.t == TESS_F32)
+            any_row(a, strip, (const int32_t *)t->x + at, by, n, r == 0);
+        else {
+            tess_walk_load((float *)room, t->x, at, by, n, a->in.t);
+            any_row(a, strip, room, 1, n, r == 0);
+        }
         walk_on(&w, 1);
     }
-    any_row(a, (int32_t *)t->out + k, strip, 1, n, !a->acc);
+    if (a->to == TESS_F32) {
+        any_row(a, (int32_t *)t->out + k, strip, 1, n, !a->acc);
+        return;
+    }
+    if (a->acc) {
+        tess_walk_load((float *)room, t->out, k, 1, n, a->to);
+        any_row(a, strip, room, 1, n, false);
+    }
+    tess_walk_store(t->out, k, 1, (float *)strip, n, false, a->to);
 }
 
 /* Of equals, and of what is no number, the first. */
@@ -123,13 +145,14 @@ static void find(const task *t, int64_t k)
     const tess_any_reduce_arg *a = t->a;
     const walk at = walk_begin(a->dim, a->kept, k);
     const int64_t by = a->in.by[a->kept], from = a->in.at + walk_at(&at, a->in.by), n = a->dim[a->kept];
-    const float *real = (const float *)t->x + from;
     const int32_t *whole = (const int32_t *)t->x + from;
     const int sign = a->fn == TESS_REDUCE_ARGMAX ? 1 : -1;
     int64_t best = 0;
     for (int64_t i = 1; i < n; i++) {
         if (a->element == TESS_REAL) {
-            const float x = real[i * by], y = real[best * by];
+            float x, y;
+            tess_walk_load(&x, t->x, from + i * by, 1, 1, a->in.t);
+            tess_walk_load(&y, t->x, from + best * by, 1, 1, a->in.t);
             if (y == y && (x != x || (sign > 0 ? x > y : x < y))) best = i;
         } else if (sign > 0 ? whole[i * by] > whole[best * by] : whole[i * by] < whole[best * by])
             best = i;

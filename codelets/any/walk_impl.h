@@ -51,6 +51,25 @@ TESS_INLINE void walk_on(walk *w, int64_t n)
         w->at[d - 1]++;
     }
 }
+/* Between floats of any dtype, a stride apart from element `at` on, and n of fp32. */
+TESS_INLINE void walk_load(float *to, const void *x, int64_t at, int64_t by, int64_t n, tess_dtype t)
+{
+    if (by == 1)
+        tess_widen(to, tess_at(x, at, t), n, t);
+    else
+        for (int64_t i = 0; i < n; i++) to[i] = tess_load(x, at + i * by, t);
+}
+TESS_INLINE void walk_store(void *x, int64_t at, int64_t by, const float *from, int64_t n, bool acc, tess_dtype t)
+{
+    void *to = tess_at_mut(x, at, t);
+    if (by == 1)
+        for (int64_t i = 0; i < n; i++) tess_accumulate(to, i, t, acc, from[i]);
+    else
+        for (int64_t i = 0; i < n; i++) tess_accumulate(to, i * by, t, acc, from[i]);
+}
+/* The same, of a dtype that is not known when they are compiled. */
+void tess_walk_load(float *to, const void *x, int64_t at, int64_t by, int64_t n, tess_dtype t);
+void tess_walk_store(void *x, int64_t at, int64_t by, const float *from, int64_t n, bool acc, tess_dtype t);
 /* Returns the one stride that dimensions have together, or -1. */
 TESS_INLINE int64_t walk_joint(const int64_t *dim, const int64_t *by, int rank)
 {

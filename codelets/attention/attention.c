@@ -27,6 +27,7 @@
  * batch * heads + head) * queries + query) * keys + key.
  */
 #include "attention_impl.h"
+#include "attention_library.h"
 #include "mm.h"
 #include "parts.h"
 
@@ -181,12 +182,12 @@ TESS_INLINE void backward_part(const backward_turn *turn, int64_t index, tess_dt
     const unsigned three = operands_of(a), more = (a->bounded ? 1 : 0) + (a->buckets ? 1 : 0);
     part p[3], d[3];
     find_parts(p, w, 1, a, t);
-    find_parts(d, w, 3 + three + more, a, gradients_as(a, t));
+    find_gradients(d, w, 3 + three + more, a, t);
     attention_task task = {.w = w, .a = a, .q = p[0], .k = p[1], .v = p[2], .dq = d[0], .dk = d[1], .dv = d[2]};
     task.bounds = a->bounded ? w->buf[1 + three].ptr : NULL;
     task.table = a->buckets ? w->buf[three + more].ptr : NULL;
     task.dy = w->buf[0].ptr, task.y = w->buf[1 + three + more].ptr, task.lse = w->buf[2 + three + more].ptr;
-    const tess_view *rest = w->buf + 3 + 2 * three + more;
+    const tess_view *rest = w->buf + 3 + three + more + tess_gradients(a);
     task.dbias = a->buckets ? rest++->ptr : NULL;
     task.scratch = tess_part_room(rest->ptr, part_scratch(a, t));
     TESS_ASSERT(tess_attention_scratch(a, t) <= rest->bytes);
@@ -211,7 +212,7 @@ TESS_INLINE void sums_part(const backward_turn *turn, int64_t index, tess_dtype 
     const unsigned three = operands_of(a), more = (a->bounded ? 1 : 0) + (a->buckets ? 1 : 0);
     const tess_dtype to = gradients_as(a, t);
     part d[3];
-    find_parts(d, w, 3 + three + more, a, to);
+    find_gradients(d, w, 3 + three + more, a, t);
     for (int64_t i = 0; i < share; i++) {
         float *sum = sums_of_group(w, group, t) + (i * queries + first) * a->dim;
         for (int64_t k = 1; k < cuts; k++) {
@@ -296,3 +297,15 @@ TESS_EACH_REAL(DECLARE, forward, )
 TESS_EACH_REAL(DECLARE, backward, )
 tess_codelet tess_attention_span_forward[TESS_REAL_DTYPES] = {TESS_EACH_REAL(SPAN, forward, )};
 tess_codelet tess_attention_span_backward[TESS_REAL_DTYPES] = {TESS_EACH_REAL(SPAN, backward, )};
+
+TESS_CUDA_DECLARE(attention_library)
+bool tess_attention_library(bool wanted, char *said, size_t room)
+{
+    const tess_body choose = TESS_CUDA(attention_library);
+    tess_attention_library_arg arg = {.device = tess_gpu_device(), .wanted = wanted};
+    *said = 0;
+    if (!choose || tess_gpus() == 0) return false;
+    choose(&(tess_work){.arg = &arg});
+    snprintf(said, room, "%s", arg.said);
+    return arg.taken;
+}

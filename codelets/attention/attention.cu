@@ -9,8 +9,10 @@
  * bias by distance is gathered by a warp a distance, in fp32, and is far from what tensor cores would do.
  *
  * A probability is rounded to bf16 before it is multiplied, as on the CPU. */
+#include "attention_library.h"
 #include "attention_seen_impl.h"
 #include "attention_warp_impl.h"
+#include "sdpa_impl.h"
 
 /* ==== tensor cores ================================================================================================ */
 
@@ -451,13 +453,24 @@ static unsigned operands_of(const tess_attention_arg *a)
 {
     return !a->packed ? 3 : a->query0 == a->key0 ? 1 : 2;
 }
-/* Where q, k and v or their gradients lie, from buffer `i` on. */
+/* Where q, k and v lie, from buffer `i` on. */
 template <tess_dtype T> static void find_parts(part p[3], const tess_work *w, unsigned i, const tess_attention_arg *a)
 {
     for (unsigned j = 0; j < 3; j++) {
         const tess_heads h = tess_heads_of(a->heads, a->groups, a->dim, a->packed, a->by_head, (int)j);
         const unsigned last = operands_of(a) - 1;
         p[j] = part{at(w->buf[i + (j < last ? j : last)].ptr, h.column, T), h.ld, h.apart};
+    }
+}
+
+/* Where the gradients lie, from buffer `i` on. */
+template <tess_dtype T>
+static void find_gradients(part d[3], const tess_work *w, unsigned i, const tess_attention_arg *a)
+{
+    for (int j = 0; j < 3; j++) {
+        unsigned buffer;
+        const tess_heads h = tess_gradient_of(a, j, &buffer);
+        d[j] = part{at(w->buf[i + buffer].ptr, h.column, T), h.ld, h.apart};
     }
 }
 
@@ -542,13 +555,14 @@ template <tess_dtype T> static void attention_forward_body(const tess_work *w)
     find_parts<T>(p, w, 0, a);
     f.q = p[0], f.k = p[1], f.v = p[2];
     if (a->bounded) f.bounds = (const int32_t *)rest++->ptr;
-    if (a->buckets) spread<T>(w, &f, rest->ptr, rest[3].ptr), rest++;
+    if (a->buckets) spread<T>(w, &f, rest++->ptr, w->buf[w->nbuf - 1].ptr);
     if (a->whole && !(a->begins && a->ends)) f.carry = (float *)rest++->ptr;
     if (!f.carry || f.ends) {
         f.y = part{rest[0].ptr, a->heads * a->dim, a->dim};
         f.lse = (float *)rest[1].ptr;
     }
     const part all[] = {f.q, f.k, f.v, f.y};
+    if (T == TESS_BF16 && sdpa_takes(a, f) && fast(all, 4) && sdpa_run(w, f, a->rows, false)) return;
     if (T == TESS_BF16 && a->dim == 128 && fast(all, 4)) {
         /* With K and V in turns two blocks fit in Hopper's 228 KiB; in an A100's 164 KiB they do without. */
         if (!two_fit(forward_shape<128, 4, 2, 2>::SHARED) && two_fit(forward_shape<128, 4, 2, 1>::SHARED))
@@ -582,10 +596,10 @@ template <tess_dtype T> static void attention_backward_body(const tess_work *w)
     flash f = flash_of(w, a);
     find_parts<T>(p, w, 1, a);
     if (a->whole)
-        find_parts<TESS_F32>(dp, w, 3 + three + more, a);
+        find_gradients<TESS_F32>(dp, w, 3 + three + more, a);
     else
-        find_parts<T>(dp, w, 3 + three + more, a);
-    const tess_view *rest = w->buf + 3 + 2 * three + more;
+        find_gradients<T>(dp, w, 3 + three + more, a);
+    const tess_view *rest = w->buf + 3 + three + more + tess_gradients(a);
     float *dtable = a->buckets ? (float *)rest++->ptr : NULL;
     f.q = p[0], f.k = p[1], f.v = p[2];
     f.dq = dp[0], f.dk = dp[1], f.dv = dp[2];
@@ -595,8 +609,9 @@ template <tess_dtype T> static void attention_backward_body(const tess_work *w)
     f.delta = (float *)rest->ptr; /* scratch */
     if (a->bounded) f.bounds = (const int32_t *)w->buf[1 + three].ptr;
     if (dtable) spread<T>(w, &f, w->buf[three + more].ptr, rest->ptr);
-    launch(w, delta_kernel<T>, blocks_of(a->rows * a->heads, 256 / WARP), 256, 0, f, a->rows);
     const part all[] = {f.q, f.k, f.v, f.y, f.dy, f.dq, f.dk, f.dv};
+    if (T == TESS_BF16 && !f.acc && sdpa_takes(a, f) && fast(all, 8) && sdpa_run(w, f, a->rows, true)) return;
+    launch(w, delta_kernel<T>, blocks_of(a->rows * a->heads, 256 / WARP), 256, 0, f, a->rows);
     if (T == TESS_BF16 && a->dim == 128 && fast(all, 8)) {
         if (backward_shape<128, 8>::SHARED <= (size_t)device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))
             flash_backward<128, 8>(w, f, a->rows);
@@ -628,3 +643,117 @@ SPANS(forward, f16, TESS_F16)
 SPANS(backward, f32, TESS_F32)
 SPANS(backward, bf16, TESS_BF16)
 SPANS(backward, f16, TESS_F16)
+
+/* ==== whose kernels =============================================================================================== */
+
+/* A small problem, packed, and room for what is made of it. */
+struct trial {
+#ifdef TESS_EMULATED
+    static constexpr int64_t SEQUENCES = 1, LENGTH = 128, HEADS = 2, GROUPS = 1, ROWS = SEQUENCES * LENGTH;
+#else
+    static constexpr int64_t SEQUENCES = 2, LENGTH = 512, HEADS = 4, GROUPS = 2, ROWS = SEQUENCES * LENGTH;
+#endif
+    static constexpr size_t ROOM = 64 << 20;
+    tess_attention_arg arg;
+    tess_view qkv, y, lse, dy, dqkv, scratch;
+    void *room;
+};
+/* Fills y, lse and dqkv, ours or the library's, and copies them to the host, one behind the other. */
+static bool try_once(trial *t, bool library, void *to)
+{
+    const tess_env env = {};
+    const tess_view forward[] = {t->qkv, t->y, t->lse, t->scratch};
+    const tess_view backward[] = {t->dy, t->qkv, t->y, t->lse, t->dqkv, t->scratch};
+    tess_work w = {};
+    w.arg = &t->arg, w.env = &env, w.room = t->room, w.room_bytes = trial::ROOM;
+    sdpa_library.on = library, sdpa_library.lack[0] = 0;
+    w.buf = forward, w.nbuf = 4;
+    attention_forward_body<TESS_BF16>(&w);
+    w.buf = backward, w.nbuf = 6;
+    attention_backward_body<TESS_BF16>(&w);
+    sdpa_library.on = false;
+    bool right = !cudaStreamSynchronize(NULL) && !sdpa_library.lack[0];
+    for (const tess_view &v : {t->y, t->lse, t->dqkv}) {
+        right = right && !cudaMemcpy(to, v.ptr, v.bytes, cudaMemcpyDeviceToHost);
+        to = (char *)to + v.bytes;
+    }
+    return right;
+}
+/* How far a and b are apart in norm, of what b is. */
+static double apart(const void *a, const void *b, size_t n, tess_dtype t)
+{
+    double off = 0, size = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double x = (double)tess_load(a, (int64_t)i, t), want = (double)tess_load(b, (int64_t)i, t);
+        off += (x - want) * (x - want), size += want * want;
+    }
+    return size > 0 ? sqrt(off / size) : INFINITY;
+}
+/* Whether the library has what ours has, but for rounding, and the same bits again. */
+static bool library_is_right(trial *t, char *said, size_t room)
+{
+    const size_t bytes[] = {t->y.bytes, t->lse.bytes, t->dqkv.bytes}, all = bytes[0] + bytes[1] + bytes[2];
+    char *result[3];
+    for (char *&r : result) r = (char *)tess_alloc(all);
+    sdpa_library.runs = 0, sdpa_library.refused = 0;
+    const bool ran = try_once(t, false, result[0]) && try_once(t, true, result[1]) && try_once(t, true, result[2]);
+    bool right = ran && sdpa_library.runs > 0 && !memcmp(result[1], result[2], all);
+    if (!ran)
+        snprintf(said, room, "%s", sdpa_library.lack[0] ? sdpa_library.lack : "cuDNN: the device fails");
+    else if (!sdpa_library.runs)
+        snprintf(said, room, "cuDNN has no kernels for this GPU%s%s (is CUDA's NVRTC found, by which it compiles?)",
+                 sdpa_library.refused ? ": " : "",
+                 sdpa_library.refused ? dnn.GetErrorString(sdpa_library.refused) : "");
+    else if (!right)
+        snprintf(said, room, "cuDNN has other bits each time");
+    size_t at = 0;
+    for (int i = 0; right && i < 3; at += bytes[i++]) {
+        const bool sums = i == 1;
+        const double off =
+            apart(result[1] + at, result[0] + at, bytes[i] / (sums ? 4 : 2), sums ? TESS_F32 : TESS_BF16);
+        right = off <= (sums ? 1e-4 : 2e-2);
+        if (!right) snprintf(said, room, "cuDNN is off by %.2g", off);
+    }
+    for (char *r : result) free(r);
+    return right;
+}
+static bool try_library(int64_t dim, int64_t window, char *said, size_t room)
+{
+    trial t = {};
+    tess_attention_arg *a = &t.arg;
+    a->rows = trial::ROWS, a->sequence = trial::LENGTH, a->heads = trial::HEADS, a->groups = trial::GROUPS;
+    a->dim = dim, a->window = window, a->scale = 1 / sqrtf((float)dim), a->causal = a->packed = true;
+    const size_t wide = (size_t)(trial::ROWS * trial::HEADS * dim) * 2;
+    const size_t packed = wide + 2 * wide / trial::HEADS * trial::GROUPS;
+    const size_t numbers = (size_t)(trial::ROWS * trial::HEADS) * sizeof(float);
+    t.qkv.bytes = t.dqkv.bytes = packed, t.y.bytes = t.dy.bytes = wide, t.lse.bytes = t.scratch.bytes = numbers;
+    bool there = !cudaMalloc(&t.room, trial::ROOM);
+    uint16_t *noise = (uint16_t *)tess_alloc(packed);
+    for (size_t i = 0; i < packed / 2; i++) noise[i] = tess_to_bf16((float)(int32_t)tess_random(1, 0, 0, i) * 0x1p-30f);
+    for (tess_view *v : {&t.qkv, &t.dqkv, &t.y, &t.dy, &t.lse, &t.scratch})
+        there = there && !cudaMalloc(&v->ptr, v->bytes) && !cudaMemcpy(v->ptr, noise, v->bytes, cudaMemcpyHostToDevice);
+    if (!there) snprintf(said, room, "the GPU has no room for a trial of cuDNN's");
+    const bool right = there && library_is_right(&t, said, room);
+    for (tess_view *v : {&t.qkv, &t.dqkv, &t.y, &t.dy, &t.lse, &t.scratch}) cudaFree(v->ptr);
+    cudaFree(t.room);
+    free(noise);
+    return right;
+}
+
+/* No task's body: it allocates and waits, before StarPU starts, and leaves nothing on the device. */
+extern "C" void TESS_CUDA_NAME(attention_library)(const tess_work *w)
+{
+    tess_attention_library_arg *of = (tess_attention_library_arg *)w->arg;
+    char *said = of->said;
+    const size_t room = sizeof of->said;
+    sdpa_close(); /* of a run before, in this process */
+    sdpa_library.on = of->taken = false;
+    snprintf(said, room, "%s", of->wanted && dnn_lack() ? dnn_lack() : "");
+    if (!of->wanted || said[0]) return;
+    cudaSetDevice(of->device); /* the main thread's would be 0 */
+    of->taken = of->trusted || (try_library(64, 0, said, room) && try_library(128, 100, said, room));
+    const size_t v = dnn.GetVersion();
+    if (of->taken) snprintf(said, room, "cuDNN %zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
+    sdpa_close();
+    sdpa_library.on = of->taken;
+}

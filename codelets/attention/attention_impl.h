@@ -29,7 +29,7 @@ TESS_INLINE unsigned operands_of(const tess_attention_arg *a)
 {
     return !a->packed ? 3 : a->query0 == a->key0 ? 1 : 2;
 }
-/* Where q, k and v or their gradients lie, from buffer `i` on. */
+/* Where q, k and v lie, from buffer `i` on. */
 TESS_INLINE void find_parts(part p[3], const tess_work *w, unsigned i, const tess_attention_arg *a, tess_dtype t)
 {
     for (int j = 0; j < 3; j++) {
@@ -47,6 +47,15 @@ TESS_INLINE void *part_at(part p, int64_t row, int64_t head, tess_dtype t)
 TESS_INLINE tess_dtype gradients_as(const tess_attention_arg *a, tess_dtype t)
 {
     return a->whole ? TESS_F32 : t;
+}
+/* Where the gradients lie, from buffer `i` on. */
+TESS_INLINE void find_gradients(part d[3], const tess_work *w, unsigned i, const tess_attention_arg *a, tess_dtype t)
+{
+    for (int j = 0; j < 3; j++) {
+        unsigned at;
+        const tess_heads h = tess_gradient_of(a, j, &at);
+        d[j] = (part){tess_at_mut(w->buf[i + at].ptr, h.column, gradients_as(a, t)), h.ld, h.apart};
+    }
 }
 TESS_INLINE bool adds_to_dq(const tess_attention_arg *a)
 {
@@ -163,22 +172,29 @@ TESS_INLINE range seen_by(const place *b, const tess_attention_arg *a, int64_t q
     return r;
 }
 
+/* Keys and queries of a task of spans are that much farther apart than it counts them. */
+static inline int64_t apart_of(const tess_attention_arg *a)
+{
+    return a->key0 - a->query0;
+}
+
 /* bias (queries + keys): those of one head by distance, from the table (buckets, heads), along queries. */
 static inline void spread_bias(const tess_attention_arg *a, const void *table, int64_t head, float *bias, tess_dtype t)
 {
     const int64_t queries = a->sequence, keys = keys_of(a), n = queries + keys - 1;
     for (int64_t i = 0; i < n; i++)
-        bias[n - 1 - i] = tess_load(table, tess_attention_bucket(a, i - (queries - 1)) * a->heads + head, t);
+        bias[n - 1 - i] =
+            tess_load(table, tess_attention_bucket(a, apart_of(a) + i - (queries - 1)) * a->heads + head, t);
 }
 
 /* dbias (buckets, heads) += what the distances of one head gathered. */
 static inline void gather_bias(const tess_attention_arg *a, const float *by_distance, int64_t head, float *dbias)
 {
-    const int64_t queries = a->sequence, keys = keys_of(a), n = queries + keys - 1;
+    const int64_t queries = a->sequence, keys = keys_of(a), n = queries + keys - 1, last = apart_of(a) + keys - 1;
     for (int64_t i = 0; i < n;) { /* a run of distances that share a bucket */
-        const int64_t bucket = tess_attention_bucket(a, keys - 1 - i);
+        const int64_t bucket = tess_attention_bucket(a, last - i);
         double sum = 0;
-        for (; i < n && tess_attention_bucket(a, keys - 1 - i) == bucket; i++) sum += (double)by_distance[i];
+        for (; i < n && tess_attention_bucket(a, last - i) == bucket; i++) sum += (double)by_distance[i];
         dbias[bucket * a->heads + head] += (float)sum;
     }
 }

@@ -172,7 +172,7 @@ template <tess_dtype T> TESS_KERNEL(256) spread_kernel(flash f, buckets b, const
     const int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x;
     const int head = (int)(i / n), at = (int)(i % n);
     if (head >= f.heads) return;
-    f.bias[i] = value_at<T>(table, (int64_t)bucket_of(b, at - (f.length - 1)) * f.heads + head);
+    f.bias[i] = value_at<T>(table, (int64_t)bucket_of(b, at - (f.length - 1) + f.key0 - f.query0) * f.heads + head);
 }
 
 /* f.dbias (heads, length + keys): a warp a distance, over sequences and queries in their order. */
@@ -215,7 +215,8 @@ TESS_KERNEL(256) gather_kernel(flash f, buckets b, float *dtable, bool acc)
     if (bucket >= b.all) return;
     double sum = 0;
     for (int at = 0; at < n; at++)
-        if (bucket_of(b, at - (f.length - 1)) == bucket) sum += f.dbias[(int64_t)head * (f.length + f.keys) + at];
+        if (bucket_of(b, at - (f.length - 1) + f.key0 - f.query0) == bucket)
+            sum += f.dbias[(int64_t)head * (f.length + f.keys) + at];
     dtable[i] = acc ? dtable[i] + (float)sum : (float)sum;
 }
 

@@ -28,5 +28,24 @@ TESS_INLINE tess_heads tess_heads_of(int64_t heads, int64_t groups, int64_t dim,
     if (by_head) h.apart = 3 * dim;
     return h;
 }
+/* The same of gradients. Of spans those of packed q, k and v are two buffers, q's and that of k and v side by side:
+ * then `buffer` is that of the two. */
+TESS_INLINE tess_heads tess_gradient_of(const tess_attention_arg *a, int j, unsigned *buffer)
+{
+    tess_heads h = tess_heads_of(a->heads, a->groups, a->dim, a->packed, a->by_head, j);
+    *buffer = a->packed ? 0 : (unsigned)j;
+    if (!a->whole || !a->packed) return h;
+    *buffer = j > 0;
+    h = (tess_heads){0, a->heads * a->dim, a->dim};
+    if (j == 0) return h;
+    h.ld = 2 * a->groups * a->dim, h.apart = a->by_head ? 2 * a->dim : a->dim;
+    if (j == 2) h.column = a->by_head ? a->dim : a->groups * a->dim;
+    return h;
+}
+/* How many buffers they are. */
+TESS_INLINE unsigned tess_gradients(const tess_attention_arg *a)
+{
+    return !a->packed ? 3 : a->whole ? 2 : 1;
+}
 
 #endif

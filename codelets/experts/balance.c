@@ -114,21 +114,21 @@ TESS_INLINE void balance_loss(const tess_work *w, tess_dtype t)
     for (int64_t e = 0; e < E; e++) {
         const double choices = total(w, e, t);
         sum += choices * total(w, E + e, t);
-        for (unsigned k = 0; k < a->tiles; k++) {
+        for (unsigned k = 0; k < a->own; k++) {
             const tess_view *v = &w->buf[1 + a->tiles + k];
             const int64_t sequences = (int64_t)(v->bytes / tess_dtype_size(t)) / (2 * numbers);
             for (int64_t s = 0; s < sequences; s++)
                 tess_store(v->ptr, s * 2 * numbers + E + e, t, (float)(by * choices / w->env->unscale));
         }
     }
-    for (unsigned k = 0; k < a->tiles; k++) { /* of what is no share of softmax there is none */
+    for (unsigned k = 0; k < a->own; k++) { /* of what is no share of softmax there is none */
         const tess_view *v = &w->buf[1 + a->tiles + k];
         const int64_t n = (int64_t)(v->bytes / tess_dtype_size(t));
         for (int64_t i = 0; i < n; i++)
             if (i % (2 * numbers) < E || i % (2 * numbers) >= 2 * E) tess_store(v->ptr, i, t, 0);
     }
     const double per_target = (double)w->env->loss_scale[0] * w->env->unscale;
-    loss[0] = per_target > 0 ? by * sum / per_target : 0;
+    loss[0] = per_target > 0 && !a->told ? by * sum / per_target : 0;
     loss[1] = 0;
 }
 

@@ -121,7 +121,7 @@ TESS_KERNEL(WARP) loss_kernel(const double *total, double *loss, tess_balance_ar
     double sum = 0;
     if (threadIdx.x > 0) return;
     for (int64_t e = 0; e < a.experts; e++) sum += total[e] * total[a.experts + e];
-    loss[0] = per_target > 0 ? by_of(total, a) * sum / per_target : 0;
+    loss[0] = per_target > 0 && !a.told ? by_of(total, a) * sum / per_target : 0;
     loss[1] = 0;
 }
 template <tess_dtype T>
@@ -145,7 +145,7 @@ template <tess_dtype T> static void balance_loss_body(const tess_work *w)
                (int64_t)(v->bytes / tess_dtype_size(T)) / (2 * numbers), k > 0);
     }
     launch(w, loss_kernel, 1, WARP, 0, total, buffer(w, 0), *a, (double)w->env->loss_scale[0] * w->env->unscale);
-    for (unsigned k = 0; k < a->tiles; k++) {
+    for (unsigned k = 0; k < a->own; k++) {
         const tess_view *v = &w->buf[1 + a->tiles + k];
         const int64_t n = (int64_t)(v->bytes / tess_dtype_size(T));
         launch(w, gradient_kernel<T>, blocks_of(n, THREADS), THREADS, 0, total, v->ptr, n, *a, w->env->unscale);

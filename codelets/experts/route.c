@@ -76,7 +76,7 @@ TESS_INLINE void sort_choices(const tess_route_arg *a, const tess_order *o)
 /* A row that sees nothing is padding. */
 TESS_INLINE bool is_padding(const tess_route_arg *a, const int32_t *bounds, int64_t r)
 {
-    const int32_t *of = bounds + r / a->sequence * 2 * a->sequence + r % a->sequence;
+    const int32_t *of = bounds + r / a->sequence * 2 * a->sequence + a->place + r % a->sequence;
     return of[a->sequence] <= of[0];
 }
 

@@ -48,7 +48,7 @@ choose_kernel(const void *logits, void *weights, tess_order o, const int32_t *bo
     const int64_t r = (int64_t)blockIdx.x * ROWS + threadIdx.x / WARP, row = r * a.experts;
     if (r >= a.rows) return;
     int32_t *chosen = o.expert + r * a.chosen;
-    const int64_t of = r / a.sequence * 2 * a.sequence + r % a.sequence;
+    const int64_t of = r / a.sequence * 2 * a.sequence + a.place + r % a.sequence;
     if (bounds && bounds[of + a.sequence] <= bounds[of]) { /* it sees nothing: padding */
         for (int64_t s = lane; s < a.chosen; s += WARP) {
             chosen[s] = o.place[r * a.chosen + s] = -1;

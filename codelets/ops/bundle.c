@@ -29,3 +29,13 @@ static tess_cost bundle_cost(const void *arg, tess_dtype t)
     return sum;
 }
 TESS_REAL_COST(bundle)
+
+/* The same bodies, where each part may run on either side. */
+#define EITHER(op, name_of, t, ...)                                                                                    \
+    [t] = {.name = "bundle_either",                                                                                    \
+           .dtype = t,                                                                                                 \
+           .cpu = op##_##name_of,                                                                                      \
+           .cuda = TESS_CUDA(op##_##name_of),                                                                          \
+           .cost = op##_cost_##name_of,                                                                                \
+           .either = true},
+tess_codelet tess_bundle_either[TESS_REAL_DTYPES] = {TESS_EACH_REAL(EITHER, bundle, )};

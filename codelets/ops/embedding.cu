@@ -1,5 +1,6 @@
 /* embedding: forward a block a row. The table's gradient is summed without atomics, in the order of the rows: the block
- * of the row where a token is met first gathers all of them. */
+ * of the row where a token is met first gathers all of them. Which row that is a table says, a least number, which has
+ * no order. */
 #include "cuda.h"
 
 constexpr int THREADS = 256;
@@ -48,12 +49,24 @@ template <tess_dtype T> static void embedding_forward_body(const tess_work *w)
 
 constexpr int HELD = 4; /* times K columns that a thread sums at once */
 
-/* Returns whether the token of row r comes in an earlier row too; all threads have the answer. */
-TESS_DEVICE bool came_before(const int32_t *id, int64_t r)
+typedef unsigned long long first_row;   /* as atomics have it */
+constexpr int64_t MOST_FIRST = 1 << 20; /* of them: tokens of larger tiles share */
+
+/* first[i % n] becomes the first row whose token is the i-th of this tile. */
+TESS_KERNEL(THREADS) first_rows_kernel(const int32_t *id, first_row *first, int64_t n, tess_embedding_arg a)
 {
-    bool found = false;
-    for (int64_t i = threadIdx.x; i < r && !found; i += THREADS) found = id[i] == id[r];
-    return __syncthreads_or(found);
+    const int64_t r = (int64_t)blockIdx.x * THREADS + threadIdx.x, row = r < a.rows ? id[r] - a.first : -1;
+    if (row >= 0 && row < a.count) atomicMin(&first[row % n], (first_row)r);
+}
+
+/* Returns whether row r is the first of its token, of which `least` is the first or that of another which shares; all
+ * threads have the answer. */
+TESS_DEVICE bool is_first(const int32_t *id, int64_t least, int64_t r)
+{
+    bool before = false;
+    if (least == r || id[least] == id[r]) return least == r;
+    for (int64_t i = least + threadIdx.x; i < r && !before; i += THREADS) before = id[i] == id[r];
+    return !__syncthreads_or(before);
 }
 
 /* The rows of [base, base+THREADS) with that token, in order, to `list`; their number. */
@@ -70,13 +83,14 @@ TESS_DEVICE int list_rows(const int32_t *id, int64_t rows, int64_t base, int32_t
 
 template <tess_dtype T, int K>
 TESS_KERNEL(THREADS)
-embedding_backward_kernel(const int32_t *id, const void *dy, float *dtable, tess_embedding_arg a)
+embedding_backward_kernel(const int32_t *id, const first_row *first, int64_t firsts, const void *dy, float *dtable,
+                          tess_embedding_arg a)
 {
     TESS_SHARED(int, list, [THREADS]);
     TESS_SHARED(int, counts, [THREADS / WARP]);
     const int64_t r = blockIdx.x, row = id[r] - a.first;
     const int32_t token = id[r];
-    if (row < 0 || row >= a.count || came_before(id, r)) return; /* the whole block */
+    if (row < 0 || row >= a.count || !is_first(id, (int64_t)first[row % firsts], r)) return; /* the whole block */
     for (int64_t strip = 0; strip < a.width; strip += THREADS * K * HELD) {
         float sum[HELD][K];
         const int64_t c = strip + threadIdx.x * K;
@@ -85,7 +99,8 @@ embedding_backward_kernel(const int32_t *id, const void *dy, float *dtable, tess
             if (c + h * THREADS * K < a.width) load<TESS_F32, K>(sum[h], dtable, row * a.width + c + h * THREADS * K);
         for (int64_t base = r / THREADS * THREADS; base < a.rows; base += THREADS) {
             const int n = list_rows(id, a.rows, base, token, list, counts);
-            for (int j = 0; j < n; j++) {
+#pragma unroll 4
+            for (int j = 0; j < n; j++) { /* a frequent token's rows: their loads do not wait for each other */
                 const int64_t from = (base + list[j]) * a.width + c;
 #pragma unroll
                 for (int h = 0; h < HELD; h++) {
@@ -108,10 +123,15 @@ template <tess_dtype T> static void embedding_backward_body(const tess_work *w)
     const tess_embedding_arg *a = arg_of(w);
     const void *dy = w->buf[1].ptr;
     float *dtable = buffer(w, 2);
+    const int64_t firsts = a->count < MOST_FIRST ? a->count : MOST_FIRST;
+    first_row *first = (first_row *)room_of(w, (size_t)firsts * sizeof *first);
+    if (!first) return;
     if (!a->acc) set_bytes(w, dtable, 0, (size_t)(a->count * a->width) * sizeof(float));
+    set_bytes(w, first, 0xff, (size_t)firsts * sizeof *first);
+    launch(w, first_rows_kernel, blocks_of(a->rows, THREADS), THREADS, 0, buffer(w, 0), first, firsts, *a);
     const bool wide = a->width % WIDE == 0 && aligned(dy, dtable);
     launch(w, wide ? embedding_backward_kernel<T, WIDE> : embedding_backward_kernel<T, 1>, a->rows, THREADS, 0,
-           buffer(w, 0), dy, dtable, *a);
+           buffer(w, 0), first, firsts, dy, dtable, *a);
 }
 
 /* Block p: position first + p, summed over the sequences in their order. */

@@ -1,10 +1,12 @@
-/* norm_cuda: the CUDA bodies of layernorm and, not CENTRED, of rmsnorm, as in norm_impl.h: a block a row; the gradients
- * of gain and bias in a second pass, down the columns. */
+/* norm_cuda: the CUDA bodies of layernorm and, not CENTRED, of rmsnorm, as in norm_impl.h. A row is read once and lies
+ * in registers, of a warp where it is short, else of a block. The gradients of gain and bias are summed beside dx: a
+ * block has a stripe of rows, and a second pass adds the stripes up, in an order that the shapes alone say. */
 #ifndef TESS_NORM_CUDA_IMPL_H
 #define TESS_NORM_CUDA_IMPL_H
 #include "reduce.h"
 
-constexpr int NORM_THREADS = 256;
+constexpr int NORM_THREADS = 256, HELD = 4;       /* pieces of a row that a thread has in registers */
+constexpr int64_t STRIPES = 256, STRIPE_ROWS = 8; /* at most, and at least */
 
 template <bool CENTRED> TESS_DEVICE float gain_of(float gain, float shift)
 {
@@ -14,85 +16,168 @@ template <bool CENTRED> TESS_DEVICE float centre(float x, float mean)
 {
     return CENTRED ? x - mean : x;
 }
+template <tess_dtype T> TESS_DEVICE float rounded(float x)
+{
+    if constexpr (is_half(T)) return from_half<T>(to_half<T>(x));
+    return x;
+}
 
-/* x, gain, bias, y (rows,width), stats (rows,2) or (rows). A row is read three times, twice of them from the cache. */
-template <tess_dtype T, int K, bool CENTRED>
+/* Whether registers of so many threads hold a row. */
+static inline bool holds(int64_t width, int threads, int each)
+{
+    return width <= (int64_t)HELD * threads * each;
+}
+/* f(h, i) for each piece of K elements from i on that this of a row's LANES threads has: piece h of what it holds, and
+ * h = HELD for what is too much and has to be read again in each pass. */
+template <int K, int LANES, class F> TESS_DEVICE void each_piece(int64_t width, F f)
+{
+    const int64_t i = threadIdx.x % LANES * K, step = LANES * K;
+#pragma unroll
+    for (int h = 0; h < HELD; h++)
+        if (i + h * step < width) f(h, i + h * step);
+    for (int64_t k = i + HELD * step; k < width; k += step) f(HELD, k);
+}
+/* Over the threads of a row. */
+template <int LANES> TESS_DEVICE float row_sum(float v, float *room)
+{
+    if constexpr (LANES == WARP) return warp_sum(v);
+    return block_sum<NORM_THREADS>(v, room);
+}
+
+/* x, with `z` x + z, which is written to `both` first; gain, bias, y (rows,width), stats (rows,2) or (rows). */
+template <tess_dtype T, int K, int LANES, bool CENTRED>
 TESS_KERNEL(NORM_THREADS)
-norm_kernel(const void *x, const float *gain, const float *bias, void *y, float *stats, tess_norm_arg a)
+norm_kernel(const void *x, const void *z, void *both, const float *gain, const float *bias, void *y, float *stats,
+            tess_norm_arg a)
 {
     TESS_SHARED(float, room, [NORM_THREADS / WARP]);
-    const int64_t width = a.width, row = (int64_t)blockIdx.x * width;
-    float sum = 0, square = 0, mean = 0, v[K], g[K], b[K];
-    if (CENTRED) {
-        for (int64_t i = threadIdx.x * K; i < width; i += NORM_THREADS * K) {
-            load<T, K>(v, x, row + i);
-            for (int k = 0; k < K; k++) sum += v[k];
+    const int64_t r = (int64_t)blockIdx.x * (NORM_THREADS / LANES) + threadIdx.x / LANES, row = r * a.width;
+    const void *from = z ? both : x;
+    float sum = 0, square = 0, mean = 0, v[HELD + 1][K], g[K], b[K];
+    if (r >= a.rows) return; /* the whole warp; blocks have a row each */
+    each_piece<K, LANES>(a.width, [&](int h, int64_t i) {
+        load<T, K>(v[h], x, row + i);
+        if (z) {
+            load<T, K>(b, z, row + i);
+            for (int k = 0; k < K; k++) v[h][k] = rounded<T>(v[h][k] + b[k]);
+            store<T, K>(both, row + i, v[h]);
         }
-        mean = block_sum<NORM_THREADS>(sum, room) / (float)width;
-    }
-    for (int64_t i = threadIdx.x * K; i < width; i += NORM_THREADS * K) {
-        load<T, K>(v, x, row + i);
-        for (int k = 0; k < K; k++) square += centre<CENTRED>(v[k], mean) * centre<CENTRED>(v[k], mean);
-    }
-    const float rstd = 1 / sqrtf(block_sum<NORM_THREADS>(square, room) / (float)width + a.eps);
-    for (int64_t i = threadIdx.x * K; i < width; i += NORM_THREADS * K) {
-        load<T, K>(v, x, row + i);
+        for (int k = 0; k < K; k++) sum += v[h][k];
+    });
+    if (CENTRED) mean = row_sum<LANES>(sum, room) / (float)a.width;
+    each_piece<K, LANES>(a.width, [&](int h, int64_t i) {
+        if (h == HELD) load<T, K>(v[h], from, row + i);
+        for (int k = 0; k < K; k++) square += centre<CENTRED>(v[h][k], mean) * centre<CENTRED>(v[h][k], mean);
+    });
+    const float rstd = 1 / sqrtf(row_sum<LANES>(square, room) / (float)a.width + a.eps);
+    each_piece<K, LANES>(a.width, [&](int h, int64_t i) {
+        if (h == HELD) load<T, K>(v[h], from, row + i);
         load<TESS_F32, K>(g, gain, i);
         if (CENTRED) load<TESS_F32, K>(b, bias, i);
         for (int k = 0; k < K; k++) {
-            v[k] = centre<CENTRED>(v[k], mean) * rstd * gain_of<CENTRED>(g[k], a.shift);
-            if (CENTRED) v[k] += b[k];
+            v[h][k] = centre<CENTRED>(v[h][k], mean) * rstd * gain_of<CENTRED>(g[k], a.shift);
+            if (CENTRED) v[h][k] += b[k];
         }
-        store<T, K>(y, row + i, v);
-    }
-    if (threadIdx.x > 0) return;
-    if (CENTRED) stats[2 * blockIdx.x] = mean;
-    stats[CENTRED ? 2 * blockIdx.x + 1 : blockIdx.x] = rstd;
+        store<T, K>(y, row + i, v[h]);
+    });
+    if (threadIdx.x % LANES > 0) return;
+    if (CENTRED) stats[2 * r] = mean;
+    stats[CENTRED ? 2 * r + 1 : r] = rstd;
 }
-template <tess_dtype T, bool CENTRED> static void norm_forward(const tess_work *w)
+/* x, or with ADDS x, z, x + z; then gain[, bias], y, stats. */
+template <tess_dtype T, bool CENTRED, bool ADDS> static void norm_forward(const tess_work *w)
 {
     const tess_norm_arg *a = arg_of(w);
-    const void *x = buffer(w, 0);
-    const float *gain = buffer(w, 1), *bias = CENTRED ? (const float *)w->buf[2].ptr : NULL;
-    void *y = buffer(w, CENTRED ? 3 : 2);
-    const bool wide = a->width % WIDE == 0 && aligned(x, gain, bias, y);
-    launch(w, wide ? norm_kernel<T, WIDE, CENTRED> : norm_kernel<T, 1, CENTRED>, a->rows, NORM_THREADS, 0, x, gain,
-           bias, y, buffer(w, CENTRED ? 4 : 3), *a);
+    const int at = ADDS ? 3 : 1;
+    const void *x = buffer(w, 0), *z = ADDS ? w->buf[1].ptr : NULL;
+    void *both = ADDS ? w->buf[2].ptr : NULL, *y = buffer(w, at + (CENTRED ? 2 : 1));
+    const float *gain = buffer(w, at), *bias = CENTRED ? (const float *)w->buf[at + 1].ptr : NULL;
+    const bool wide = a->width % WIDE == 0 && aligned(x, z, both, gain, bias, y);
+    const bool warps = holds(a->width, WARP, wide ? WIDE : 1);
+    launch(w,
+           wide    ? warps ? norm_kernel<T, WIDE, WARP, CENTRED> : norm_kernel<T, WIDE, NORM_THREADS, CENTRED>
+              : warps ? norm_kernel<T, 1, WARP, CENTRED>
+                   : norm_kernel<T, 1, NORM_THREADS, CENTRED>,
+           warps ? blocks_of(a->rows, NORM_THREADS / WARP) : a->rows, NORM_THREADS, 0, x, z, both, gain, bias, y,
+           buffer(w, at + (CENTRED ? 3 : 2)), *a);
 }
 
-/* With h = (x - mean) / std and g = dy gain: dx = (g - mean(g) - h mean(g h)) / std. */
-template <tess_dtype T, int K, bool CENTRED>
+/* With h = (x - mean) / std and g = dy gain: dx = (g - mean(g) - h mean(g h)) / std, of a stripe of `each` rows. With
+ * `part` (stripes, SUMS, width) its sums of dy h and dy go there; registers hold the rows then. */
+template <tess_dtype T, int K, int LANES, bool CENTRED>
 TESS_KERNEL(NORM_THREADS)
-norm_dx_kernel(const void *dy, const void *x, const float *gain, const float *stats, void *dx, tess_norm_arg a)
+norm_dx_kernel(const void *dy, const void *x, const float *gain, const float *stats, void *dx, tess_norm_arg a,
+               int64_t each, float *part)
 {
+    constexpr int ROWS = NORM_THREADS / LANES, SUMS = CENTRED ? 2 : 1;
     TESS_SHARED(float, room, [NORM_THREADS / WARP]);
-    const int64_t width = a.width, row = (int64_t)blockIdx.x * width;
-    const float mean = CENTRED ? stats[2 * blockIdx.x] : 0, rstd = stats[CENTRED ? 2 * blockIdx.x + 1 : blockIdx.x];
-    float sum = 0, dot = 0, mean_g = 0, v[K], d[K], g[K];
-    for (int64_t i = threadIdx.x * K; i < width; i += NORM_THREADS * K) {
-        load<T, K>(v, x, row + i);
-        load<T, K>(d, dy, row + i);
-        load<TESS_F32, K>(g, gain, i);
-        for (int k = 0; k < K; k++) {
-            if (CENTRED) sum += d[k] * g[k];
-            dot += d[k] * gain_of<CENTRED>(g[k], a.shift) * (centre<CENTRED>(v[k], mean) * rstd);
-        }
+    TESS_SHARED(float, side, [ROWS][ROWS > 1 ? HELD * LANES * K : 1]);
+    const int64_t width = a.width, first = blockIdx.x * each, end = first + each < a.rows ? first + each : a.rows;
+    float total[SUMS][HELD][K] = {};
+    for (int64_t r = first + threadIdx.x / LANES; r < end; r += ROWS) {
+        const float mean = CENTRED ? stats[2 * r] : 0, rstd = stats[CENTRED ? 2 * r + 1 : r];
+        float sum = 0, dot = 0, mean_g = 0, v[HELD + 1][K], d[HELD + 1][K], g[K];
+        each_piece<K, LANES>(width, [&](int h, int64_t i) {
+            load<T, K>(v[h], x, r * width + i);
+            load<T, K>(d[h], dy, r * width + i);
+            load<TESS_F32, K>(g, gain, i);
+            for (int k = 0; k < K; k++) {
+                const float normed = centre<CENTRED>(v[h][k], mean) * rstd;
+                if (CENTRED) sum += d[h][k] * g[k];
+                dot += d[h][k] * gain_of<CENTRED>(g[k], a.shift) * normed;
+                if (h == HELD) continue;
+                total[0][h][k] += d[h][k] * normed;
+                if (CENTRED) total[SUMS - 1][h][k] += d[h][k];
+            }
+        });
+        if (CENTRED) mean_g = row_sum<LANES>(sum, room) / (float)width;
+        const float mean_gh = row_sum<LANES>(dot, room) / (float)width;
+        each_piece<K, LANES>(width, [&](int h, int64_t i) {
+            if (h == HELD) load<T, K>(v[h], x, r * width + i), load<T, K>(d[h], dy, r * width + i);
+            load<TESS_F32, K>(g, gain, i);
+            for (int k = 0; k < K; k++) {
+                const float of = centre<CENTRED>(d[h][k] * gain_of<CENTRED>(g[k], a.shift), mean_g);
+                v[h][k] = (of - centre<CENTRED>(v[h][k], mean) * rstd * mean_gh) * rstd;
+            }
+            accumulate<T, K>(dx, r * width + i, a.acc, v[h]);
+        });
     }
-    if (CENTRED) mean_g = block_sum<NORM_THREADS>(sum, room) / (float)width;
-    const float mean_gh = block_sum<NORM_THREADS>(dot, room) / (float)width;
-    for (int64_t i = threadIdx.x * K; i < width; i += NORM_THREADS * K) {
-        load<T, K>(v, x, row + i);
-        load<T, K>(d, dy, row + i);
-        load<TESS_F32, K>(g, gain, i);
-        for (int k = 0; k < K; k++) {
-            const float of = centre<CENTRED>(d[k] * gain_of<CENTRED>(g[k], a.shift), mean_g);
-            v[k] = (of - centre<CENTRED>(v[k], mean) * rstd * mean_gh) * rstd;
+    for (int s = 0; s < SUMS && part; s++) {
+        float *to = part + (blockIdx.x * SUMS + s) * width;
+        each_piece<K, LANES>(width, [&](int h, int64_t i) {
+            if (h == HELD) return;
+            if constexpr (ROWS == 1) store<TESS_F32, K>(to, i, total[s][h]);
+            for (int k = 0; k < K && ROWS > 1; k++) side[threadIdx.x / LANES][i + k] = total[s][h][k];
+        });
+        if constexpr (ROWS == 1) continue;
+        __syncthreads();
+        for (int64_t c = threadIdx.x; c < width; c += NORM_THREADS) {
+            float all = 0;
+            for (int k = 0; k < ROWS; k++) all += side[k][c];
+            to[c] = all;
         }
-        accumulate<T, K>(dx, row + i, a.acc, v);
+        __syncthreads();
     }
 }
 
-/* dgain = sum of dy h, dbias = sum of dy. */
+/* dgain and dbias from the sums of stripes, side by side. */
+struct norm_stripes {
+    static constexpr int SUMS = 1;
+    const float *part;
+    float *dgain, *dbias;
+    int64_t width, columns;
+    bool acc;
+    template <int K> TESS_DEVICE void at(float v[SUMS][K], int64_t r, int64_t c) const
+    {
+        load<TESS_F32, K>(v[0], part, r * columns + c);
+    }
+    TESS_DEVICE void put(int, int64_t c, float total) const
+    {
+        float *to = c < width ? dgain + c : dbias + (c - width);
+        *to = acc ? *to + total : total;
+    }
+};
+/* The same of rows that no block holds: dgain = sum of dy h, dbias = sum of dy. */
 template <tess_dtype T, bool CENTRED> struct norm_sums {
     static constexpr int SUMS = CENTRED ? 2 : 1;
     const void *dy, *x;
@@ -123,12 +208,23 @@ template <tess_dtype T, bool CENTRED> static void norm_backward(const tess_work 
     const tess_norm_arg *a = arg_of(w);
     const void *dy = buffer(w, 0), *x = buffer(w, 1);
     const float *gain = buffer(w, 2), *stats = buffer(w, 3);
-    void *dx = buffer(w, 4), *dbias = CENTRED ? w->buf[6].ptr : NULL;
+    void *dx = buffer(w, 4);
+    float *dgain = buffer(w, 5), *dbias = CENTRED ? (float *)w->buf[6].ptr : NULL, *part = NULL;
     const bool wide = a->width % WIDE == 0 && aligned(dy, x, gain, dx);
-    launch(w, wide ? norm_dx_kernel<T, WIDE, CENTRED> : norm_dx_kernel<T, 1, CENTRED>, a->rows, NORM_THREADS, 0, dy, x,
-           gain, stats, dx, *a);
-    const norm_sums<T, CENTRED> s = {dy, x, stats, buffer(w, 5), (float *)dbias, a->width, a->acc_param};
-    sum_columns(w, s, a->rows, a->width, wide);
+    const bool warps = holds(a->width, WARP, wide ? WIDE : 1), held = holds(a->width, NORM_THREADS, wide ? WIDE : 1);
+    const int64_t least = blocks_of(a->rows, STRIPES), each = !held ? 1 : least > STRIPE_ROWS ? least : STRIPE_ROWS;
+    const int64_t stripes = blocks_of(a->rows, each), columns = a->width * (CENTRED ? 2 : 1);
+    if (held && !(part = (float *)room_of(w, (size_t)(stripes * columns) * sizeof *part))) return;
+    launch(w,
+           wide    ? warps ? norm_dx_kernel<T, WIDE, WARP, CENTRED> : norm_dx_kernel<T, WIDE, NORM_THREADS, CENTRED>
+              : warps ? norm_dx_kernel<T, 1, WARP, CENTRED>
+                   : norm_dx_kernel<T, 1, NORM_THREADS, CENTRED>,
+           stripes, NORM_THREADS, 0, dy, x, gain, stats, dx, *a, each, part);
+    if (held)
+        sum_columns(w, norm_stripes{part, dgain, dbias, a->width, columns, a->acc_param}, stripes, columns, wide);
+    else
+        sum_columns(w, norm_sums<T, CENTRED>{dy, x, stats, dgain, dbias, a->width, a->acc_param}, a->rows, a->width,
+                    wide);
 }
 
 #endif

@@ -24,15 +24,23 @@ TESS_INLINE float gain_at(const float *gain, int64_t i, float shift, const bool 
     return centred ? gain[i] : gain[i] + shift;
 }
 
-TESS_INLINE void norm_forward(const tess_work *w, const bool centred, tess_dtype t)
+/* x, or with `adds` x, z and x + z, of which the last is what the norm is of; then gain[, bias], y, stats. */
+TESS_INLINE void norm_forward(const tess_work *w, const bool centred, const bool adds, tess_dtype t)
 {
     const tess_norm_arg *a = w->arg;
-    const float *gain = w->buf[1].ptr, *bias = centred ? w->buf[2].ptr : NULL, shift = a->shift;
-    float *stats = w->buf[centred ? 4 : 3].ptr;
+    const tess_view *b = w->buf + (adds ? 2 : 0);
+    const float *gain = b[1].ptr, *bias = centred ? b[2].ptr : NULL, shift = a->shift;
+    float *stats = b[centred ? 4 : 3].ptr;
     const int64_t n = a->width;
     for (int64_t r = 0; r < a->rows; r++) {
-        const void *x = tess_at(w->buf[0].ptr, r * n, t);
-        void *y = tess_at_mut(w->buf[centred ? 3 : 2].ptr, r * n, t);
+        const void *x = tess_at(b[0].ptr, r * n, t), *of = tess_at(w->buf[0].ptr, r * n, t);
+        void *y = tess_at_mut(b[centred ? 3 : 2].ptr, r * n, t);
+        if (adds) {
+            const void *z = tess_at(w->buf[1].ptr, r * n, t);
+            void *both = tess_at_mut(b[0].ptr, r * n, t);
+#pragma omp simd
+            for (int64_t i = 0; i < n; i++) tess_store(both, i, t, tess_load(of, i, t) + tess_load(z, i, t));
+        }
         float sum[TESS_LANES] = {0}, square[TESS_LANES] = {0};
         row_stats s = {0};
         if (centred) {
@@ -52,16 +60,17 @@ TESS_INLINE void norm_forward(const tess_work *w, const bool centred, tess_dtype
     }
 }
 /* A part is some rows: x, ..., y and its statistics. */
-static inline int64_t cut_rows(const tess_work *w, int64_t k, tess_dtype t, const bool centred, tess_cut *c)
+static inline int64_t cut_rows(const tess_work *w, int64_t k, tess_dtype t, const bool centred, const bool adds,
+                               tess_cut *c)
 {
     const tess_norm_arg *a = w->arg;
     const int64_t rows = tess_part_rows(a->width), first = k * rows;
-    const unsigned y = centred ? 3 : 2;
+    const unsigned gain = adds ? 3 : 1, y = gain + (centred ? 2 : 1);
     if (c) {
         tess_cut_begin(c, w);
         c->arg.norm = *a;
         c->arg.norm.rows = least(a->rows - first, rows);
-        tess_cut_skip(c, 0, first * a->width, t);
+        for (unsigned i = 0; i < gain; i++) tess_cut_skip(c, i, first * a->width, t);
         tess_cut_skip(c, y, first * a->width, t);
         tess_cut_skip(c, y + 1, centred ? 2 * first : first, TESS_F32);
     }
@@ -131,15 +140,8 @@ static int64_t backward_parts(const tess_norm_arg *a)
 }
 
 #define NORM(op, centred)                                                                                              \
-    TESS_INLINE void op##_forward(const tess_work *w, tess_dtype t)                                                    \
-    {                                                                                                                  \
-        norm_forward(w, centred, t);                                                                                   \
-    }                                                                                                                  \
-    static inline int64_t cut_forward(const tess_work *w, int64_t k, tess_dtype t, tess_cut *c)                        \
-    {                                                                                                                  \
-        return cut_rows(w, k, t, centred, c);                                                                          \
-    }                                                                                                                  \
-    TESS_REAL_CUT(op##_forward, cut_forward)                                                                           \
+    NORM_FORWARD(op##_forward, centred, false)                                                                         \
+    NORM_FORWARD(add_##op##_forward, centred, true)                                                                    \
     TESS_EACH_REAL(NORM_BACKWARD, op##_backward, centred)                                                              \
     static int64_t op##_backward_parts(const tess_codelet *cl, const void *arg)                                        \
     {                                                                                                                  \
@@ -147,6 +149,16 @@ static int64_t backward_parts(const tess_norm_arg *a)
         return backward_parts(arg);                                                                                    \
     }                                                                                                                  \
     TESS_CODELETS(op##_backward, op##_backward, .parts = op##_backward_parts)
+#define NORM_FORWARD(op, centred, adds)                                                                                \
+    TESS_INLINE void op(const tess_work *w, tess_dtype t)                                                              \
+    {                                                                                                                  \
+        norm_forward(w, centred, adds, t);                                                                             \
+    }                                                                                                                  \
+    static inline int64_t op##_cut(const tess_work *w, int64_t k, tess_dtype t, tess_cut *c)                           \
+    {                                                                                                                  \
+        return cut_rows(w, k, t, centred, adds, c);                                                                    \
+    }                                                                                                                  \
+    TESS_REAL_CUT(op, op##_cut)
 #define NORM_BACKWARD(op, name, t, centred)                                                                            \
     TESS_CUDA_DECLARE(op##_##name)                                                                                     \
     TESS_CLONES static void op##_part_##name(void *of, int64_t k)                                                      \

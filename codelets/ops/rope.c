@@ -36,17 +36,11 @@ TESS_INLINE void turn_head(const void *x, void *y, tess_dtype t, bool acc, int64
     }
 }
 
-/* Whole tiles of packed heads begin with a q. */
-TESS_INLINE bool stays(const tess_rope_arg *a, int64_t head)
-{
-    return a->packed && head % 3 == 2;
-}
-
 TESS_INLINE void pass_through(const tess_work *w, tess_dtype t, bool acc)
 {
     const tess_rope_arg *a = w->arg;
     for (int64_t h = 0; h < a->rows * a->heads; h++)
-        for (int64_t i = h * a->dim + (stays(a, h) ? 0 : a->rotary); i < (h + 1) * a->dim; i++)
+        for (int64_t i = h * a->dim + (tess_rope_stays(a, h) ? 0 : a->rotary); i < (h + 1) * a->dim; i++)
             tess_accumulate(w->buf[1].ptr, i, t, acc, tess_load(w->buf[0].ptr, i, t));
 }
 
@@ -65,7 +59,7 @@ TESS_INLINE void turn(const tess_work *w, tess_dtype t, bool acc, float directio
                     cosine);
             for (int64_t h = 0; h < a->heads; h++) {
                 const int64_t head = (r * a->heads + h) * a->dim;
-                if (stays(a, h)) continue;
+                if (tess_rope_stays(a, h)) continue;
                 if (a->half)
                     turn_head(tess_at(w->buf[0].ptr, head + first, t), tess_at_mut(w->buf[1].ptr, head + first, t), t,
                               acc, pairs, 1, half, sine, cosine);
@@ -75,7 +69,7 @@ TESS_INLINE void turn(const tess_work *w, tess_dtype t, bool acc, float directio
             }
         }
     }
-    if (a->rotary < a->dim || a->packed) pass_through(w, t, acc);
+    if (a->rotary < a->dim || a->of) pass_through(w, t, acc);
 }
 
 TESS_INLINE void rope_forward(const tess_work *w, tess_dtype t)

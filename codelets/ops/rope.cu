@@ -34,15 +34,15 @@ rope_kernel(const void *x, void *y, const int32_t *places, tess_rope_arg a, bool
     __syncthreads();
     for (int64_t k = threadIdx.x; k < a.heads * s.pairs; k += THREADS) {
         const int64_t h = k / s.pairs, i = k % s.pairs, pair = s.first + i, head = (row * a.heads + h) * a.dim;
-        if (a.packed && h % 3 == 2) continue;
+        if (tess_rope_stays(&a, h)) continue;
         const int64_t one = head + (a.half ? pair : 2 * pair), two = one + (a.half ? half : 1);
         const float u = value_at<T>(x, one), v = value_at<T>(x, two);
         add_at<T>(y, one, acc, u * cosine[i] - v * sine[i]);
         add_at<T>(y, two, acc, v * cosine[i] + u * sine[i]);
     }
     if (s.first) return;
-    for (int64_t h = 2; a.packed && h < a.heads; h += 3)
-        for (int64_t k = threadIdx.x; k < a.rotary; k += THREADS) {
+    for (int64_t h = a.of ? 0 : a.heads; h < a.heads; h++)
+        for (int64_t k = threadIdx.x; k < a.rotary && tess_rope_stays(&a, h); k += THREADS) {
             const int64_t i = (row * a.heads + h) * a.dim + k;
             add_at<T>(y, i, acc, value_at<T>(x, i));
         }

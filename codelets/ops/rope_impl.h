@@ -9,8 +9,9 @@
 TESS_INLINE float tess_rope_speed(const tess_rope_arg *a, int64_t pair)
 {
     const tess_rope_scaling *s = &a->scaling;
-    const float plain = 1 / (float)pow((double)a->base, (double)((float)(2 * pair) / (float)a->rotary));
+    const float wave = (float)pow((double)a->base, (double)((float)(2 * pair) / (float)a->rotary)), plain = 1 / wave;
     if (s->kind == TESS_ROPE_PLAIN) return plain;
+    if (s->kind == TESS_ROPE_LONG) return 1 / (s->pair[pair] * wave);
     const double speed = (double)plain, slow = speed / s->factor;
     if (s->kind == TESS_ROPE_LINEAR) return (float)slow;
     if (s->kind == TESS_ROPE_YARN) {
@@ -22,6 +23,11 @@ TESS_INLINE float tess_rope_speed(const tess_rope_arg *a, int64_t pair)
     if (turns > s->high) return plain;
     const double smooth = (turns - s->low) / (s->high - s->low);
     return (float)((1 - smooth) * slow + smooth * speed);
+}
+/* A v among heads that lie side by side. */
+TESS_INLINE bool tess_rope_stays(const tess_rope_arg *a, int64_t head)
+{
+    return a->of && head % a->of >= a->turning;
 }
 /* How large a pair becomes. */
 TESS_INLINE float tess_rope_size(const tess_rope_arg *a)

@@ -1,5 +1,6 @@
-/* idle: rows of a task that change nothing, by blocks (graph/lower/idle.c says which they are). A body may leave zeros
- * where it would compute them, and where they are summed over it may leave them out: what is added there is zeros. */
+/* idle: rows of a task that change nothing, by blocks (graph/lower/idle_rows.c says which they are). A body may leave
+ * zeros where it would compute them, and where they are summed over it may leave them out: what is added there is
+ * zeros. */
 #ifndef TESS_IDLE_IMPL_H
 #define TESS_IDLE_IMPL_H
 #include "vector.h"

@@ -19,6 +19,7 @@ typedef struct tess_cut {
         tess_map_arg map;
         tess_norm_arg norm;
         tess_dropout_arg dropout;
+        tess_swiglu_arg swiglu;
     } arg;
 } tess_cut;
 

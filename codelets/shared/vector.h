@@ -37,8 +37,8 @@
 #define TESS_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #endif
 
-/* The one place where CUDA enters: tess_cuda_<body> is in the .cu file of the op's name. */
-#if defined TESS_HAVE_CUDA && !defined TESS_EMULATED_GPU && !defined TESS_CPU_ALONE
+/* The one place where CUDA enters: tess_cuda_<body> is in the .cu file of the op's name. Who has none says so first. */
+#if defined TESS_HAVE_CUDA && !defined TESS_EMULATED_GPU && !defined TESS_CPU_ALONE && !defined TESS_NO_CUDA_BODIES
 #define TESS_CUDA_DECLARE(body) extern void tess_cuda_##body(const tess_work *w);
 #define TESS_CUDA(body)         tess_cuda_##body
 #else

@@ -30,6 +30,24 @@ static inline bool tess_has_rows(const tess_tensor *t)
 {
     return t->nd->at >= 0;
 }
+/* It is made of parameters alone, which are trained. */
+static inline bool tess_nd_is_weight(const tess_tensor *t)
+{
+    return !tess_has_rows(t) && !t->nd->fixed && t->kind != TESS_KIND_INPUT;
+}
+
+/* ---- what ranks share out (split.c) ---- */
+
+/* All tensors of a node are split alike; or they are unless it is along a dimension. */
+const char *tess_split_same(const tess_node *n, const tess_split *is, tess_splits *s);
+const char *tess_split_but(const tess_node *n, const tess_split *is, int dim, tess_splits *s);
+/* Finds how a tensor is split in another shape; false: there it would not be. */
+bool tess_split_reshape(const int64_t *from, int rank, const tess_split *is, const int64_t *dim, int to_rank,
+                        tess_split *to);
+/* The same of a node whose output is its input in another shape. */
+const char *tess_split_reshaped(const tess_node *n, int slot, const tess_split *is, tess_splits *s);
+/* Finds which runs begin at an element and have so many; false: none do. */
+bool tess_split_find(const tess_split *of, int64_t first, int64_t size, int *from, int *runs);
 
 /* ---- tiles (tiles.c) ---- */
 
@@ -37,6 +55,7 @@ static inline bool tess_has_rows(const tess_tensor *t)
 typedef struct tess_nd_tile {
     int rank;
     int64_t dim[TESS_RANK_MOST], by[TESS_RANK_MOST], size;
+    tess_dtype t;
 } tess_nd_tile;
 tess_nd_tile tess_nd_tile_of(const tess_lower *L, const tess_tensor *t, int i);
 /* Returns the first sample of a row tile. */
@@ -61,8 +80,19 @@ typedef struct tess_nd_grad {
 /* `part`: the task writes some of it. */
 tess_nd_grad tess_nd_grad_begin(tess_lower *L, const tess_tensor *t, int i, bool part);
 void tess_nd_grad_end(tess_lower *L, const tess_nd_grad *g);
-/* Returns a tile between tasks, of so many elements. */
+/* Returns a tile between tasks, of so many elements of 4 bytes. */
 tess_tile *tess_nd_between(tess_lower *L, int64_t elements, const tess_tensor *t);
+
+/* Returns whether a tensor's floats are of the graph's dtype. */
+static inline bool tess_nd_is_narrow(const tess_tensor *t)
+{
+    return t->kind == TESS_KIND_PARAM ? tess_param_narrows(t) : t->nd->narrow;
+}
+/* Returns x with floats of 4 bytes; and, where it has rows, with floats of the graph's dtype (map.c). */
+tess_tensor *tess_nd_widen(tess_tensor *x);
+tess_tensor *tess_nd_narrow(tess_tensor *x);
+/* Casts both factors of a product to one dtype, the graph's where the product has rows; returns whether it is that. */
+bool tess_nd_factors(tess_tensor *in[2], bool rows);
 
 /* Emits a map; `use` has the buffers of its operands and, the last, of its output. */
 void tess_nd_emit_map(tess_lower *L, const tess_any_map_arg *a, const tess_use *use);
@@ -71,7 +101,9 @@ void tess_nd_emit_copy(tess_lower *L, int rank, const int64_t *dim, tess_use in,
                        tess_strides to, bool acc);
 /* Emits out [+]= sum of a tile over the dimensions that are not among the `kept` of `order`, dense in that order. */
 void tess_nd_emit_reduce(tess_lower *L, tess_reduction fn, tess_element e, const tess_nd_tile *of, const int *order,
-                         int kept, tess_use in, tess_use out, bool acc);
+                         int kept, tess_use in, tess_use out, tess_dtype to, bool acc);
 tess_strides tess_strides_of(const tess_nd_tile *t);
+/* The strides of a tensor's gradient, or those of a tile of 4 bytes an element. */
+tess_strides tess_strides_as(tess_strides s, tess_dtype t);
 
 #endif

@@ -44,39 +44,132 @@ static void emit(tess_lower *L, tess_codelet *cl, const tess_any_conv_arg *arg, 
     tess_emit(L, cl, tess_arg_copy(L, arg, sizeof *arg), use, scratch ? 4 : 3);
 }
 
+/* Of the large one, whose patches add up in fp32: those of 16 bits are rounded behind it. */
+static void emit_large(tess_lower *L, tess_dtype in, const tess_any_conv_arg *arg, const tess_tensor *t, int i,
+                       tess_use large, tess_use w, tess_use small)
+{
+    const tess_nd_tile tile = tess_nd_tile_of(L, t, i);
+    const tess_dtype to = tess_grad_dtype(L, t);
+    const tess_strides line = {.by = {1}};
+    tess_any_conv_arg sum = *arg;
+    sum.to = TESS_F32;
+    if (to == TESS_F32) {
+        emit(L, &tess_any_conv_input[in], &sum, large, w, small);
+        return;
+    }
+    tess_tile *made = tess_nd_between(L, tile.size, t);
+    sum.acc = false;
+    emit(L, &tess_any_conv_input[in], &sum, (tess_use){made, TESS_W}, w, small);
+    tess_nd_emit_copy(L, 1, &tile.size, (tess_use){made, TESS_R}, line, large, tess_strides_as(line, to), arg->acc);
+}
+
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
     const struct attributes *a = n->attributes;
+    const tess_dtype in = tess_dtype_of(L, n->in[0]);
     if (i >= tess_nd_turns(L, n)) return;
     tess_any_conv_arg arg = arg_of(L, n, i);
+    arg.to = tess_dtype_of(L, n->out);
     const tess_use x = tess_nd_read(L, n, 0, i), w = tess_nd_read(L, n, 1, i), y = tess_nd_out(L, n, i, &arg.acc);
     if (a->up)
-        emit(L, tess_any_conv_input, &arg, y, w, x);
+        emit_large(L, in, &arg, n->out, i, y, w, x);
     else
-        emit(L, tess_any_conv, &arg, x, w, y);
+        emit(L, &tess_any_conv[in], &arg, x, w, y);
 }
 
 static void backward(tess_lower *L, const tess_node *n, int i)
 {
     const struct attributes *a = n->attributes;
+    const tess_dtype in = tess_dtype_of(L, n->out);
     if (tess_nd_idle(L, n, i)) return;
     tess_any_conv_arg arg = arg_of(L, n, i);
     if (tess_wants_gradient(L, n->in[0])) {
         const tess_use dy = tess_grad_read(L, n->out, i), w = tess_nd_read(L, n, 1, i);
         const tess_nd_grad g = tess_nd_grad_begin(L, n->in[0], i, false);
         arg.acc = g.acc;
+        arg.to = tess_grad_dtype(L, n->in[0]);
         if (a->up)
-            emit(L, tess_any_conv, &arg, dy, w, g.use);
+            emit(L, &tess_any_conv[in], &arg, dy, w, g.use);
         else
-            emit(L, tess_any_conv_input, &arg, g.use, w, dy);
+            emit_large(L, in, &arg, n->in[0], i, g.use, w, dy);
         tess_nd_grad_end(L, &g);
     }
     if (!tess_wants_gradient(L, n->in[1])) return;
     const tess_use dy = tess_grad_read(L, n->out, i), x = tess_nd_read(L, n, 0, i);
     const tess_nd_grad g = tess_nd_grad_begin(L, n->in[1], i, false);
     arg.acc = g.acc;
-    emit(L, tess_any_conv_weight, &arg, a->up ? dy : x, g.use, a->up ? x : dy);
+    arg.to = tess_grad_dtype(L, n->in[1]);
+    emit(L, &tess_any_conv_weight[in], &arg, a->up ? dy : x, g.use, a->up ? x : dy);
     tess_nd_grad_end(L, &g);
+}
+
+/* ---- sharing out ---- */
+
+static void dense(const int *of, const int64_t *dim, int rank, int64_t *by)
+{
+    int64_t step[TESS_RANK_MOST], all = 1;
+    for (int k = rank - 1; k >= 0; all *= dim[k--]) step[k] = all;
+    for (int k = 0; k < SIDES; k++) by[k] = of[k] < 0 ? 0 : step[of[k]];
+}
+
+/* The channels of x, of the result, and both dimensions of w that go with them. */
+struct channels {
+    int x, y, of_x, of_y;
+};
+static struct channels channels_of(const struct attributes *a)
+{
+    return (struct channels){(a->up ? a->small : a->large)[CHANNELS], (a->up ? a->large : a->small)[CHANNELS],
+                             a->w[a->up ? 0 : 1], a->w[a->up ? 1 : 0]};
+}
+
+/* Whole groups: their channels, before and behind. */
+static const char *split_groups(const tess_node *n, const struct channels *c, const tess_split *is, int64_t channels,
+                                tess_splits *s)
+{
+    const int dim[] = {c->y, c->x, c->of_y};
+    const int64_t all[] = {n->out->nd->dim[c->y], n->in[0]->nd->dim[c->x], n->in[1]->nd->dim[c->of_y]};
+    if (is->runs > 1) return "has groups side by side";
+    for (int k = 0; k < 3; k++) {
+        s->has[k] = TESS_HAS_SOME;
+        s->of[k] = (tess_split){.dim = dim[k], .runs = 1, .length = {all[k]}};
+    }
+    s->divides = channels;
+    return NULL;
+}
+
+static const char *split(const tess_node *n, int slot, const tess_split *is, tess_splits *s)
+{
+    const struct attributes *a = n->attributes;
+    const struct channels c = channels_of(a);
+    const bool outputs = is->dim == (slot == 0 ? c.y : c.of_y) && slot != 1,
+               inputs = is->dim == (slot == 1 ? c.x : c.of_x) && slot != 0;
+    if (!outputs && !inputs) return "takes neighbours along what would be shared out";
+    if (a->arg.groups > 1 && slot == 2 && inputs) return "has groups";
+    if (a->arg.groups > 1) return split_groups(n, &c, is, a->arg.groups, s);
+    for (int k = 0; k < 3; k++) s->of[k] = *is;
+    s->has[2] = TESS_HAS_SOME, s->of[2].dim = outputs ? c.of_y : c.of_x;
+    s->has[1] = outputs ? TESS_HAS_ALL : TESS_HAS_SOME, s->of[1].dim = c.x;
+    s->has[0] = outputs ? TESS_HAS_SOME : TESS_HAS_SUM, s->of[0].dim = c.y;
+    return NULL;
+}
+
+static void keep(tess_node *n, const tess_splits *s, const tess_portion *of)
+{
+    struct attributes *a = n->attributes;
+    const struct channels c = channels_of(a);
+    const tess_nd *w = n->in[1]->nd;
+    if (a->arg.groups > 1) a->arg.groups = tess_portion_of(of, a->arg.groups);
+    const int64_t inputs = w->dim[c.of_x], outputs = w->dim[c.of_y] / a->arg.groups;
+    int64_t by[SIDES];
+    (void)s;
+    a->arg.inputs = a->up ? outputs : inputs, a->arg.outputs = a->up ? inputs : outputs;
+    dense(a->w, w->dim, w->rank, by);
+    a->arg.w_group = a->up ? a->arg.inputs * by[1] : a->arg.outputs * by[0];
+}
+
+static int begins(const tess_node *n, int k)
+{
+    return k || !tess_nd_is_weight(n->in[1]) ? -1 : channels_of(n->attributes).y;
 }
 
 static const tess_op op = {.name = "any_conv",
@@ -84,7 +177,10 @@ static const tess_op op = {.name = "any_conv",
                            .reads = TESS_READS_IN0 | TESS_READS_IN1,
                            .infer = tess_nd_infer,
                            .forward = forward,
-                           .backward = backward};
+                           .backward = backward,
+                           .split = split,
+                           .keep = keep,
+                           .begins = begins};
 
 /* ---- describing ---- */
 
@@ -157,13 +253,6 @@ static tess_tensor *turned(tess_tensor *t, const int *order)
     return tess_nd_map(t->g, draft, tess_draft_load(draft, 0, TESS_REAL), &o, 1, d);
 }
 
-static void dense(const int *of, const int64_t *dim, int rank, int64_t *by)
-{
-    int64_t step[TESS_RANK_MOST], all = 1;
-    for (int k = rank - 1; k >= 0; all *= dim[k--]) step[k] = all;
-    for (int k = 0; k < SIDES; k++) by[k] = of[k] < 0 ? 0 : step[of[k]];
-}
-
 /* Bodies can work with tensors that have their dimensions in that order. */
 static bool fits(struct attributes *a, const tess_nd *x, const tess_nd *w, const tess_dims *y)
 {
@@ -205,5 +294,7 @@ tess_tensor *tess_nd_conv(tess_tensor *x, tess_tensor *w, const tess_conv_dims *
     if (!in[0] || !in[1]) return NULL;
     const bool rows = tess_has_rows(in[0]);
     a.nd = tess_nd_of(TESS_REAL, &out, rows ? d->y[SAMPLES] : -1, rows ? x->nd->times : 0);
+    a.nd.narrow = tess_nd_factors(in, rows);
+    if (!in[0] || !in[1]) return NULL;
     return tess_nd_node(x->g, &op, in, 2, &a, sizeof a);
 }

@@ -52,8 +52,18 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     tess_nd_grad_end(L, &g);
 }
 
-static const tess_op op_sum = {
-    .name = "any_cum", .takes = "x", .infer = tess_nd_infer, .forward = forward, .backward = sum_backward};
+static const char *split(const tess_node *n, int slot, const tess_split *is, tess_splits *s)
+{
+    (void)slot;
+    return tess_split_but(n, is, ((const struct attributes *)n->attributes)->dim, s);
+}
+
+static const tess_op op_sum = {.name = "any_cum",
+                               .takes = "x",
+                               .infer = tess_nd_infer,
+                               .forward = forward,
+                               .split = split,
+                               .backward = sum_backward};
 static const tess_op op = {.name = "any_cum",
                            .takes = "x",
                            .reads = TESS_READS_IN0 | TESS_READS_OUT,
@@ -68,6 +78,7 @@ tess_tensor *tess_nd_cum(tess_tensor *x, tess_cumulation fn, int dim, bool rever
     if (x->nd->element == TESS_BOOL || (fn == TESS_CUM_LOGSUMEXP && x->nd->element != TESS_REAL))
         return tess_nd_wrong("cum", &x, 1, "it takes float32 and, but for logsumexp, int32");
     if (x->nd->at == dim && !(x = tess_nd_join(x))) return NULL;
+    if (!(x = tess_nd_widen(x))) return NULL;
     const tess_dims d = tess_nd_dims(x);
     const struct attributes a = {tess_nd_of(x->nd->element, &d, x->nd->at, x->nd->times), fn, dim, reverse};
     return tess_nd_node(x->g, fn == TESS_CUM_SUM ? &op_sum : &op, &x, 1, &a, sizeof a);

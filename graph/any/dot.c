@@ -58,12 +58,13 @@ static void sizes(const tess_lower *L, const tess_node *n, const struct attribut
     }
 }
 
-static void emit(tess_lower *L, const tess_any_dot_arg *d, tess_use a, tess_use b, tess_use c)
+/* `in`: the dtype of a and b. */
+static void emit(tess_lower *L, const tess_any_dot_arg *d, tess_dtype in, tess_use a, tess_use b, tess_use c)
 {
-    const size_t scratch = tess_any_dot_scratch(d);
+    const size_t scratch = tess_any_dot_scratch(d, in);
     tess_use use[4] = {a, b, c};
     if (scratch) use[3] = tess_scratch_use(L, scratch);
-    tess_emit(L, tess_any_dot, tess_arg_copy(L, d, sizeof *d), use, scratch ? 4 : 3);
+    tess_emit(L, &tess_any_dot[in], tess_arg_copy(L, d, sizeof *d), use, scratch ? 4 : 3);
 }
 
 static void forward(tess_lower *L, const tess_node *n, int i)
@@ -76,7 +77,8 @@ static void forward(tess_lower *L, const tess_node *n, int i)
     place(L, n, a, B, i, n->in[1], d.b, &d.at[1]);
     place(L, n, a, C, i, n->out, d.c, &d.at[2]);
     const tess_use x = tess_nd_read(L, n, 0, i), y = tess_nd_read(L, n, 1, i), z = tess_nd_out(L, n, i, &d.acc);
-    emit(L, &d, x, y, z);
+    d.to = tess_dtype_of(L, n->out);
+    emit(L, &d, tess_dtype_of(L, n->in[0]), x, y, z);
 }
 
 static void swap_kinds(tess_any_dot_arg *d, const int kind[KINDS])
@@ -114,12 +116,13 @@ static void gradient(tess_lower *L, const tess_node *n, int i, int which)
     const tess_use dy = tess_grad_read(L, n->out, i), y = tess_nd_read(L, n, other, i);
     const tess_nd_grad g = tess_nd_grad_begin(L, n->in[which], i, is_part(n, a, which));
     d.acc = g.acc;
+    d.to = tess_grad_dtype(L, n->in[which]);
     if (which == A) { /* da (rows, inner) = dy (rows, columns) b (columns, inner) */
         swap_kinds(&d, (const int[]){BATCH, ROWS, INNER, COLUMNS});
-        emit(L, &d, dy, y, g.use);
+        emit(L, &d, tess_dtype_of(L, n->out), dy, y, g.use);
     } else { /* db (inner, columns) = a (inner, rows) dy (rows, columns) */
         swap_kinds(&d, (const int[]){BATCH, INNER, COLUMNS, ROWS});
-        emit(L, &d, y, dy, g.use);
+        emit(L, &d, tess_dtype_of(L, n->out), y, dy, g.use);
     }
     tess_nd_grad_end(L, &g);
 }
@@ -131,12 +134,48 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     if (tess_wants_gradient(L, n->in[1])) gradient(L, n, i, B);
 }
 
+/* ---- sharing out ---- */
+
+/* A batch dimension is all tensors', a free one a factor's and the product's, and over the others there are sums. */
+static const char *split(const tess_node *n, int slot, const tess_split *is, tess_splits *s)
+{
+    const struct attributes *a = n->attributes;
+    const int which = slot ? slot - 1 : C;
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int j = 0; j < a->rank[kind]; j++) {
+            if (a->of[kind][j][which] != is->dim) continue;
+            for (int o = 0; o < 3; o++) {
+                const int to = o == C ? 0 : o + 1, dim = a->of[kind][j][o];
+                s->of[to] = *is;
+                s->of[to].dim = dim;
+                s->has[to] = dim >= 0 ? TESS_HAS_SOME : o == C ? TESS_HAS_SUM : TESS_HAS_ALL;
+            }
+            return NULL;
+        }
+    return "has no such dimension";
+}
+
+static int begins(const tess_node *n, int k)
+{
+    const struct attributes *a = n->attributes;
+    for (int kind = 0; kind < INNER; kind++)
+        for (int j = 0; j < a->rank[kind]; j++) {
+            const int *of = a->of[kind][j];
+            bool comes = false;
+            for (int o = 0; o < C; o++) comes |= of[o] >= 0 && tess_nd_is_weight(n->in[o]);
+            if (comes && n->out->nd->at != of[C] && k-- == 0) return of[C];
+        }
+    return -1;
+}
+
 static const tess_op op = {.name = "any_dot",
                            .takes = "a, b",
                            .reads = TESS_READS_IN0 | TESS_READS_IN1,
                            .infer = tess_nd_infer,
                            .forward = forward,
-                           .backward = backward};
+                           .backward = backward,
+                           .split = split,
+                           .begins = begins};
 
 /* ---- describing ---- */
 
@@ -202,5 +241,7 @@ tess_tensor *tess_nd_dot(tess_tensor *a, tess_tensor *b, const tess_dot_dims *d)
     for (int k = 0; k < 2; k++)
         if (kind[k] < KINDS && at.of[kind[k]][j[k]][C] >= 0) row = at.of[kind[k]][j[k]][C], times = in[k]->nd->times;
     at.nd = tess_nd_of(TESS_REAL, &out, row, times);
+    at.nd.narrow = tess_nd_factors(in, row >= 0);
+    if (!in[0] || !in[1]) return NULL;
     return tess_nd_node(a->g, &op, in, 2, &at, sizeof at);
 }

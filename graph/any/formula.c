@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { special, same, real, test, logic };
+enum kind { special, same, real, test, logic, whole };
 static const struct {
     const char *name;
     int operands;
@@ -27,11 +27,6 @@ int tess_fn_operands(tess_fn fn)
     return table[fn].operands;
 }
 
-const char *tess_fn_name(tess_fn fn)
-{
-    return table[fn].name;
-}
-
 const char *tess_fn_wrong(tess_fn fn, tess_element a, tess_element b, tess_element c)
 {
     const int n = table[fn].operands;
@@ -42,6 +37,8 @@ const char *tess_fn_wrong(tess_fn fn, tess_element a, tess_element b, tess_eleme
     if ((n > 1 && b != a) || (n > 2 && c != a)) return "its operands have different dtypes";
     if ((table[fn].kind == real || fn == TESS_FN_is_finite) && a != TESS_REAL) return "it takes float32 alone";
     if (table[fn].kind == logic && a == TESS_REAL) return "it takes int32 and bool alone";
+    if (table[fn].kind == whole && a != TESS_INT) return "it takes int32 alone";
+    if (fn == TESS_FN_bits && a == TESS_BOOL) return "it takes float32 and int32 alone";
     return NULL;
 }
 
@@ -97,8 +94,61 @@ int tess_draft_add(tess_draft *d, tess_fn fn, int a, int b, int c)
 {
     const enum kind k = table[fn].kind;
     const int from = fn == TESS_FN_select ? b : a;
-    const tess_element e = k == test || fn == TESS_FN_is_finite ? TESS_BOOL : (tess_element)d->step[from].element;
+    const tess_element of = (tess_element)d->step[from].element, e = k == test || fn == TESS_FN_is_finite ? TESS_BOOL
+                                                                     : fn != TESS_FN_bits                 ? of
+                                                                     : of == TESS_INT                     ? TESS_REAL
+                                                                                                          : TESS_INT;
     return add(d, step_of(fn, e, a, b, c));
+}
+
+/* ---- a value ---- */
+
+static double one_step(tess_fn fn, double a, double b)
+{
+    switch (fn) {
+    case TESS_FN_copy:
+        return a;
+    case TESS_FN_neg:
+        return -a;
+    case TESS_FN_square:
+        return a * a;
+    case TESS_FN_sqrt:
+        return sqrt(a);
+    case TESS_FN_exp:
+        return exp(a);
+    case TESS_FN_tanh:
+        return tanh(a);
+    case TESS_FN_logistic:
+        return 1 / (1 + exp(-a));
+    case TESS_FN_erf:
+        return erf(a);
+    case TESS_FN_erfc:
+        return erfc(a);
+    case TESS_FN_add:
+        return a + b;
+    case TESS_FN_sub:
+        return a - b;
+    case TESS_FN_mul:
+        return a * b;
+    case TESS_FN_div:
+        return a / b;
+    default:
+        return (double)NAN;
+    }
+}
+
+double tess_draft_at(const tess_draft *d, int result, double x)
+{
+    double is[TESS_FORMULA_STEPS];
+    for (int k = 0; k <= result; k++) {
+        const tess_fn_step *s = &d->step[k];
+        if (s->element != TESS_REAL) return (double)NAN;
+        is[k] = s->fn == TESS_FN_load ? x
+                : s->fn == TESS_FN_value
+                    ? (double)s->is.real
+                    : one_step((tess_fn)s->fn, s->of[0] < 0 ? 0 : is[s->of[0]], s->of[1] < 0 ? 0 : is[s->of[1]]);
+    }
+    return is[result];
 }
 
 /* ---- the derivative ---- */
@@ -306,7 +356,7 @@ static int mark(const tess_draft *d, int result, bool *used)
     return n;
 }
 
-/* Gives each step a register, which is free again behind the last step that reads it; returns how many there are. */
+/* Assigns each step a register, which is free again behind the last step that reads it; returns how many there are. */
 static int assign(tess_fn_step *step, int n)
 {
     int last[TESS_FORMULA_STEPS], registers = 0;

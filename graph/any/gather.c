@@ -96,12 +96,29 @@ static void gather_backward(tess_lower *L, const tess_node *n, int i)
     tess_nd_grad_end(L, &g);
 }
 
+/* Along a dimension that slices have whole. */
+static const char *gather_split(const tess_node *n, int slot, const tess_split *is, tess_splits *s)
+{
+    const tess_gather_dims *d = &((const struct attributes *)n->attributes)->d;
+    int slices[TESS_RANK_MOST];
+    const int over = slice_dims(d, n->in[X]->nd->rank, slices);
+    for (int k = 0; k < over && slot < 2; k++) {
+        if (is->dim != (slot ? slices[k] : d->offset[k]) || holds(d->start, d->starts, slices[k])) continue;
+        s->has[0] = s->has[1] = TESS_HAS_SOME;
+        s->of[0] = s->of[1] = *is;
+        s->of[0].dim = d->offset[k], s->of[1].dim = slices[k];
+        return NULL;
+    }
+    return "picks along what would be shared out";
+}
+
 static const tess_op gather_op = {.name = "any_gather",
                                   .takes = "x, indices",
                                   .reads = TESS_READS_IN1,
                                   .infer = tess_nd_infer,
                                   .forward = gather_forward,
-                                  .backward = gather_backward};
+                                  .backward = gather_backward,
+                                  .split = gather_split};
 
 static void scatter_forward(tess_lower *L, const tess_node *n, int i)
 {
@@ -360,6 +377,7 @@ tess_tensor *tess_nd_gather(tess_tensor *x, tess_tensor *indices, const tess_gat
         if (!in[X] || !in[INDICES]) return NULL;
         if (tess_has_rows(in[INDICES])) at = rows_of_indices(indices, d, out.rank), times = indices->nd->times;
     }
+    if (!(in[X] = tess_nd_widen(in[X]))) return NULL;
     struct attributes a = {tess_nd_of(x->nd->element, &out, at, at < 0 ? 0 : times), *d, TESS_SCATTER_ADD};
     return tess_nd_node(x->g, &gather_op, in, 2, &a, sizeof a);
 }
@@ -384,8 +402,8 @@ tess_tensor *tess_nd_scatter(tess_tensor *x, tess_tensor *indices, tess_tensor *
     const bool together = tess_has_rows(x) && tess_has_rows(indices) && tess_has_rows(updates) &&
                           go_together(x, indices, d) &&
                           updates->nd->at == rows_of_indices(indices, d, updates->nd->rank);
-    for (int k = 0; k < 3 && !together; k++)
-        if (!(in[k] = tess_nd_join(in[k]))) return NULL;
+    for (int k = 0; k < 3; k++)
+        if (!(in[k] = tess_nd_widen(together ? in[k] : tess_nd_join(in[k])))) return NULL;
     const tess_dims shape = tess_nd_dims(x);
     struct attributes a = {tess_nd_of(x->nd->element, &shape, in[0]->nd->at, in[0]->nd->times), *d, fn};
     return tess_nd_node(x->g, scatter_ops[fn], in, 3, &a, sizeof a);

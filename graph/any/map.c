@@ -105,6 +105,21 @@ static tess_tensor *constant(tess_graph *g, const tess_formula *f, const tess_nd
     return t;
 }
 
+/* The largest floats that it is made of are of the graph's dtype: so what a sum made stays in fp32 until it is joined
+ * with more. */
+static bool is_narrow(const tess_nd_operand *o, int n, const tess_dims *space)
+{
+    int64_t most[2] = {0, 0};
+    for (int k = 0; k < n; k++) {
+        int64_t size = 1;
+        if (!o[k].t || o[k].t->nd->element != TESS_REAL) continue;
+        for (int d = 0; d < space->rank; d++) size *= o[k].by.along[d] < 0 ? 1 : space->dim[d];
+        int64_t *of = &most[tess_nd_is_narrow(o[k].t)];
+        if (size > *of) *of = size;
+    }
+    return most[1] > most[0];
+}
+
 static bool derive(tess_graph *g, struct attributes *a, const tess_draft *draft, int result)
 {
     tess_draft *d = tess_alloc(sizeof *d);
@@ -147,6 +162,7 @@ tess_tensor *tess_nd_map(tess_graph *g, const tess_draft *draft, int result, con
     if (!inputs) return constant(g, a.formula, o, operands, e, &space);
     if (!find_rows(o, operands, &space, &at, &times)) return NULL;
     a.nd = tess_nd_of(e, &space, at, times);
+    a.nd.narrow = e == TESS_REAL && at >= 0 && is_narrow(o, operands, &space);
     inputs = 0;
     for (int k = 0; k < operands; k++) {
         a.operand[k] = (struct operand){o[k].t ? inputs : -1, o[k].by, NULL};
@@ -154,6 +170,55 @@ tess_tensor *tess_nd_map(tess_graph *g, const tess_draft *draft, int result, con
     }
     if (!derive(g, &a, draft, result)) return tess_nd_wrong("map", in, inputs, "the expression is too long");
     return tess_nd_node(g, &op, in, inputs, &a, sizeof a);
+}
+
+/* ---- dtypes ---- */
+
+/* Returns the same map with floats of another dtype. */
+static tess_tensor *twin(tess_tensor *x, const struct attributes *a, tess_tensor *const *in, int inputs, bool narrow)
+{
+    for (int k = 0; k < x->g->nodes; k++) { /* it may be there */
+        const tess_node *n = x->g->node[k];
+        const struct attributes *b = n->attributes;
+        if (n->op == &op && n->inputs == inputs && b->nd.narrow == narrow && b->formula == a->formula &&
+            !memcmp(n->in, in, (size_t)inputs * sizeof *in))
+            return n->out;
+    }
+    struct attributes as = *a;
+    as.nd.narrow = narrow;
+    return tess_nd_node(x->g, &op, in, inputs, &as, sizeof as);
+}
+
+static tess_tensor *with_floats(tess_tensor *x, bool narrow)
+{
+    static const tess_fn_step step[] = {{.fn = TESS_FN_load, .of = {0, -1, -1}},
+                                        {.fn = TESS_FN_load, .of = {1, -1, -1}}};
+    static const tess_formula same = {1, 1, &step[0]}, slope = {1, 1, &step[1]};
+    if (!x || x->g->conf.dtype == TESS_F32 || x->nd->element != TESS_REAL || tess_nd_is_narrow(x) == narrow) return x;
+    const tess_node *n = x->producer;
+    if (n && n->op == &op) return twin(x, n->attributes, n->in, n->inputs, narrow);
+    struct attributes a = {.nd = *x->nd, .formula = &same, .operands = 1};
+    a.operand[0] = (struct operand){0, tess_reading_same(x->nd->rank), &slope};
+    a.nd.fixed = x->nd->fixed;
+    return twin(x, &a, &x, 1, narrow);
+}
+
+tess_tensor *tess_nd_widen(tess_tensor *x)
+{
+    return with_floats(x, false);
+}
+
+tess_tensor *tess_nd_narrow(tess_tensor *x)
+{
+    return x && x->kind != TESS_KIND_PARAM && tess_has_rows(x) ? with_floats(x, true) : x;
+}
+
+bool tess_nd_factors(tess_tensor *in[2], bool rows)
+{
+    tess_tensor *of[] = {tess_nd_narrow(in[0]), tess_nd_narrow(in[1])};
+    const bool narrow = rows && of[0] && of[1] && tess_nd_is_narrow(of[0]) && tess_nd_is_narrow(of[1]);
+    for (int k = 0; k < 2; k++) in[k] = narrow ? of[k] : tess_nd_widen(in[k]);
+    return narrow;
 }
 
 /* ---- lowering ---- */
@@ -165,7 +230,7 @@ static tess_strides strides_of(const tess_lower *L, const tess_node *n, int k, i
     const struct operand *o = &a->operand[k];
     const tess_tensor *t = o->input < 0 ? NULL : n->in[o->input];
     const tess_nd_tile tile = t ? tess_nd_tile_of(L, t, i) : (tess_nd_tile){.rank = 1, .dim = {1}, .by = {1}};
-    tess_strides s = {0};
+    tess_strides s = {.t = tile.t};
     for (int j = 0; j < tile.rank; j++) s.at += o->by.first[j] * tile.by[j];
     for (int d = 0; d < a->nd.rank; d++) {
         const int j = o->by.along[d];
@@ -227,7 +292,7 @@ static struct covering covering_of(const tess_lower *L, const tess_node *n, int 
     return c;
 }
 
-/* Makes dy times the slope, in the order of the space: dy itself where that is all. */
+/* Makes dy times the slope, in the order of the space, or returns dy itself where that is all. */
 static tess_use make_slope(tess_lower *L, const tess_node *n, int k, int i, const tess_nd_tile *space, tess_strides to,
                            const tess_nd_grad *into)
 {
@@ -272,15 +337,18 @@ static void sum_slope(tess_lower *L, const tess_node *n, int k, int i, const tes
     int order[TESS_RANK_MOST], kept = 0;
     for (int j = 0; j < t->nd->rank; j++)
         if (goes_along(&o->by, space->rank, j) >= 0) order[kept++] = goes_along(&o->by, space->rank, j);
-    const tess_use full = make_slope(L, n, k, i, space, tess_strides_of(space), NULL);
+    const tess_use full = make_slope(L, n, k, i, space, tess_strides_as(tess_strides_of(space), TESS_F32), NULL);
+    tess_nd_tile slope = *space;
+    if (!tess_formula_is_load(o->slope, a->operands)) slope.t = TESS_F32; /* it is not dy */
     if (all) {
         const tess_nd_grad g = tess_nd_grad_begin(L, t, i, false);
-        tess_nd_emit_reduce(L, TESS_REDUCE_SUM, TESS_REAL, space, order, kept, full, g.use, g.acc);
+        tess_nd_emit_reduce(L, TESS_REDUCE_SUM, TESS_REAL, &slope, order, kept, full, g.use, tess_grad_dtype(L, t),
+                            g.acc);
         tess_nd_grad_end(L, &g);
         return;
     }
     int64_t dim[TESS_RANK_MOST], size = 1;
-    tess_strides from = {0}, to = strides_of(L, n, k, i), by = to;
+    tess_strides from = {0}, to = tess_strides_as(strides_of(L, n, k, i), tess_grad_dtype(L, t)), by = to;
     for (int j = kept - 1; j >= 0; j--) {
         dim[j] = space->dim[order[j]];
         from.by[j] = size;
@@ -288,7 +356,7 @@ static void sum_slope(tess_lower *L, const tess_node *n, int k, int i, const tes
         size *= dim[j];
     }
     tess_use sum = {tess_nd_between(L, size, t), TESS_W};
-    tess_nd_emit_reduce(L, TESS_REDUCE_SUM, TESS_REAL, space, order, kept, full, sum, false);
+    tess_nd_emit_reduce(L, TESS_REDUCE_SUM, TESS_REAL, &slope, order, kept, full, sum, TESS_F32, false);
     sum.mode = TESS_R;
     const tess_nd_grad g = tess_nd_grad_begin(L, t, i, true);
     tess_nd_emit_copy(L, kept, dim, sum, from, g.use, to, g.acc);
@@ -306,14 +374,103 @@ static void backward(tess_lower *L, const tess_node *n, int i)
         const tess_tensor *t = n->in[o->input];
         const struct covering c = covering_of(L, n, k, &space, i);
         if (c.once && c.all && c.same && tess_formula_is_load(o->slope, a->operands) &&
-            t->kind == TESS_KIND_ACTIVATION && tess_has_rows(t) == tess_has_rows(n->out)) {
+            t->kind == TESS_KIND_ACTIVATION && tess_has_rows(t) == tess_has_rows(n->out) &&
+            tess_dtype_of(L, t) == space.t) {
             tess_grad_pass(L, n->out, t, i);
         } else if (c.once) {
             const tess_nd_grad g = tess_nd_grad_begin(L, t, i, !c.all);
-            make_slope(L, n, k, i, &space, strides_of(L, n, k, i), &g);
+            make_slope(L, n, k, i, &space, tess_strides_as(strides_of(L, n, k, i), tess_grad_dtype(L, t)), &g);
             tess_nd_grad_end(L, &g);
         } else
             sum_slope(L, n, k, i, &space, c.all);
+    }
+}
+
+/* ---- sharing out ---- */
+
+/* What nobody made: each rank has all of it, and reads some. */
+static bool is_given(const tess_tensor *t)
+{
+    return t->kind == TESS_KIND_INPUT || (t->producer && !t->producer->inputs);
+}
+
+/* Operand k's dimension j is read as the space's dimension d. */
+static const char *split_operand(const tess_node *n, int k, int j, const tess_split *space, tess_splits *s)
+{
+    const struct attributes *a = n->attributes;
+    const struct operand *o = &a->operand[k];
+    const int64_t all = n->in[o->input]->nd->dim[j], first = o->by.first[j], size = a->nd.dim[space->dim];
+    tess_split *of = &s->of[o->input + 1];
+    if (s->has[o->input + 1] == TESS_HAS_SOME && of->runs) return NULL; /* it is what the others follow */
+    if (is_given(n->in[o->input])) return space->runs > 1 ? "reads an input along several runs" : NULL;
+    if (o->by.step[j] != 1) return "reads in steps";
+    s->has[o->input + 1] = TESS_HAS_SOME;
+    *of = *space;
+    of->dim = j;
+    if (all == size) return NULL;
+    if (space->runs > 1 || all % size || first % size || all / size > TESS_MOST_BESIDE)
+        return "reads a part of what would be shared out";
+    of->runs = (int)(all / size);
+    for (int r = 0; r < of->runs; r++) of->length[r] = size;
+    return NULL;
+}
+
+static const char *split(const tess_node *n, int slot, const tess_split *is, tess_splits *s)
+{
+    const struct attributes *a = n->attributes;
+    tess_split space = *is;
+    for (int k = 0; k < a->operands && slot; k++) {
+        const struct operand *o = &a->operand[k];
+        if (o->input != slot - 1) continue;
+        const int d = goes_along(&o->by, a->nd.rank, is->dim);
+        const int64_t all = n->in[o->input]->nd->dim[is->dim], size = d < 0 ? 1 : a->nd.dim[d];
+        int from, runs;
+        if (d < 0 || o->by.step[is->dim] != 1) return "reads in steps";
+        space.dim = d;
+        if (!tess_split_find(is, o->by.first[is->dim], size, &from, &runs)) {
+            s->runs = all % size ? 0 : (int)(all / size);
+            return "reads a part of what would be shared out";
+        }
+        space.runs = runs;
+        memcpy(space.length, is->length + from, (size_t)runs * sizeof *space.length);
+        s->has[slot] = TESS_HAS_SOME, s->of[slot] = *is;
+    }
+    s->has[0] = TESS_HAS_SOME, s->of[0] = space;
+    for (int k = 0; k < a->operands; k++) {
+        const struct operand *o = &a->operand[k];
+        const int j = o->by.along[space.dim];
+        const char *why = NULL;
+        if (o->input < 0)
+            why = j >= 0 && space.runs > 1 ? "has an index along several runs" : NULL;
+        else if (j >= 0)
+            why = split_operand(n, k, j, &space, s);
+        else if (s->has[o->input + 1] == TESS_HAS_SOME && s->of[o->input + 1].runs)
+            why = "reads a tensor in two ways";
+        if (why) return why;
+    }
+    return NULL;
+}
+
+/* Elements before the first of an operand that this rank reads. */
+static int64_t first_of(const tess_split *of, int64_t first, const tess_portion *share)
+{
+    int64_t at = 0, own = 0;
+    for (int k = 0; k < of->runs && at < first; k++) at += of->length[k], own += tess_portion_of(share, of->length[k]);
+    return own;
+}
+
+static void keep(tess_node *n, const tess_splits *s, const tess_portion *share)
+{
+    struct attributes *a = n->attributes;
+    const tess_split *space = &s->of[0];
+    for (int k = 0; k < a->operands; k++) {
+        struct operand *o = &a->operand[k];
+        const int j = o->by.along[space->dim];
+        if (j < 0) continue;
+        if (o->input >= 0 && s->has[o->input + 1] == TESS_HAS_SOME)
+            o->by.first[j] = first_of(&s->of[o->input + 1], o->by.first[j], share);
+        else
+            o->by.first[j] += o->by.step[j] * (space->length[0] / share->units * share->first);
     }
 }
 
@@ -324,6 +481,8 @@ static const tess_op op = {
     .infer = tess_nd_infer,
     .forward = forward,
     .backward = backward,
+    .split = split,
+    .keep = keep,
 };
 
 /* ---- joining ---- */
@@ -351,8 +510,18 @@ static void join_backward(tess_lower *L, const tess_node *n, int i)
     tess_nd_emit_copy(L, tile.rank, tile.dim, dy, from, g.use, tess_strides_of(&tile), g.acc);
 }
 
-static const tess_op join_op = {
-    .name = "any_join", .takes = "x", .infer = tess_nd_infer, .forward = join_forward, .backward = join_backward};
+static const char *join_split(const tess_node *n, int slot, const tess_split *is, tess_splits *s)
+{
+    (void)slot;
+    return tess_split_same(n, is, s);
+}
+
+static const tess_op join_op = {.name = "any_join",
+                                .takes = "x",
+                                .infer = tess_nd_infer,
+                                .forward = join_forward,
+                                .backward = join_backward,
+                                .split = join_split};
 
 tess_tensor *tess_nd_join(tess_tensor *t)
 {
@@ -360,6 +529,6 @@ tess_tensor *tess_nd_join(tess_tensor *t)
     for (int k = 0; k < t->g->nodes; k++) /* it may be there */
         if (t->g->node[k]->op == &join_op && t->g->node[k]->in[0] == t) return t->g->node[k]->out;
     tess_nd nd = *t->nd;
-    nd.at = -1, nd.times = 0;
+    nd.at = -1, nd.times = 0, nd.narrow = false;
     return tess_nd_node(t->g, &join_op, &t, 1, &nd, sizeof nd);
 }

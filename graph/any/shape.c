@@ -15,8 +15,9 @@ static void reshape_forward(tess_lower *L, const tess_node *n, int i)
         return;
     }
     const tess_nd_tile tile = tess_nd_tile_of(L, n->out, i);
-    const tess_strides line = {.by = {1}};
-    tess_nd_emit_copy(L, 1, &tile.size, tess_nd_read(L, n, 0, i), line, tess_nd_out(L, n, i, &acc), line, false);
+    const tess_strides line = {.by = {1}, .t = tess_dtype_of(L, t)};
+    tess_nd_emit_copy(L, 1, &tile.size, tess_nd_read(L, n, 0, i), line, tess_nd_out(L, n, i, &acc),
+                      tess_strides_as(line, tile.t), false);
 }
 
 static void reshape_backward(tess_lower *L, const tess_node *n, int i)
@@ -39,7 +40,8 @@ static const tess_op reshape_op = {.name = "any_reshape",
                                    .takes = "x",
                                    .infer = tess_nd_infer,
                                    .forward = reshape_forward,
-                                   .backward = reshape_backward};
+                                   .backward = reshape_backward,
+                                   .split = tess_split_reshaped};
 
 /* Where rows are in another shape: behind as many elements as before, the samples outermost there too. */
 static int rows_in(const tess_nd *x, const tess_dims *d, int64_t batch, int64_t *times)
@@ -67,7 +69,8 @@ tess_tensor *tess_nd_reshape(tess_tensor *x, tess_dims d)
         if (at < 0) x = tess_nd_join(x);
         if (!x) return NULL;
     }
-    const tess_nd nd = tess_nd_of(x->nd->element, &d, at, times);
+    tess_nd nd = tess_nd_of(x->nd->element, &d, at, times);
+    nd.narrow = x->nd->narrow;
     return tess_nd_node(x->g, &reshape_op, &x, 1, &nd, sizeof nd);
 }
 
@@ -124,16 +127,47 @@ static void concat_backward(tess_lower *L, const tess_node *n, int i)
         const tess_nd_tile tile = input_tile(L, n, k, i, &to);
         const tess_use dy = tess_grad_read(L, n->out, i);
         const tess_nd_grad g = tess_nd_grad_begin(L, n->in[k], i, tess_has_rows(n->out) && !tess_has_rows(n->in[k]));
+        to.t = tess_grad_dtype(L, n->in[k]);
         tess_nd_emit_copy(L, tile.rank, tile.dim, dy, behind(n, k, &out), g.use, to, g.acc);
         tess_nd_grad_end(L, &g);
     }
+}
+
+/* Along its dimension, each input is some of the runs. */
+static const char *concat_split(const tess_node *n, int slot, const tess_split *is, tess_splits *s)
+{
+    const int dim = ((const struct concat *)n->attributes)->dim;
+    if (is->dim != dim) return tess_split_same(n, is, s);
+    int64_t first = 0;
+    tess_split *all = &s->of[0];
+    *all = (tess_split){.dim = dim};
+    for (int k = 0; k < n->inputs; k++) {
+        const int64_t size = n->in[k]->nd->dim[dim];
+        int from, runs = 1;
+        tess_split of = {.dim = dim, .runs = 1, .length = {size}};
+        if (slot == k + 1) of = *is;
+        if (slot == 0) {
+            if (!tess_split_find(is, first, size, &from, &runs))
+                return s->runs = n->inputs, "has inputs that are no runs";
+            of.runs = runs;
+            memcpy(of.length, is->length + from, (size_t)runs * sizeof *of.length);
+        }
+        if (all->runs + of.runs > TESS_MOST_BESIDE) return "has too many runs";
+        memcpy(all->length + all->runs, of.length, (size_t)of.runs * sizeof *of.length);
+        all->runs += of.runs;
+        s->of[k + 1] = of;
+        first += size;
+    }
+    for (int k = 0; k <= n->inputs; k++) s->has[k] = TESS_HAS_SOME;
+    return NULL;
 }
 
 static const tess_op concat_op = {.name = "any_concat",
                                   .takes = "a, b?, c?, d?, e?",
                                   .infer = tess_nd_infer,
                                   .forward = concat_forward,
-                                  .backward = concat_backward};
+                                  .backward = concat_backward,
+                                  .split = concat_split};
 
 static const char *join_shapes(tess_tensor *const *x, int n, int dim, tess_dims *d)
 {
@@ -167,7 +201,9 @@ tess_tensor *tess_nd_concat(tess_tensor *const *x, int n, int dim)
             in[k] = tess_nd_join(x[k]);
         if (!in[k]) return NULL;
     }
-    const struct concat a = {tess_nd_of(x[0]->nd->element, &d, at, times), dim};
+    struct concat a = {tess_nd_of(x[0]->nd->element, &d, at, times), dim};
+    a.nd.narrow = at >= 0;
+    for (int k = 0; k < n; k++) a.nd.narrow &= !tess_has_rows(in[k]) || in[k]->nd->narrow;
     return tess_nd_node(x[0]->g, &concat_op, in, n, &a, sizeof a);
 }
 
@@ -214,7 +250,7 @@ static void pad_forward(tess_lower *L, const tess_node *n, int i)
     const tess_nd_tile x = tess_nd_tile_of(L, n->in[0], i), out = tess_nd_tile_of(L, n->out, i);
     tess_use y = tess_nd_out(L, n, i, &acc);
     const tess_any_map_arg fill = {
-        .rank = 1, .dim = {out.size}, .out = {.by = {1}}, .element = a->nd.element, .formula = a->value};
+        .rank = 1, .dim = {out.size}, .out = {.by = {1}, .t = out.t}, .element = a->nd.element, .formula = a->value};
     tess_nd_emit_map(L, &fill, &y);
     y.mode = TESS_RW;
     inside(a, &x, &out, dim, &from, &to);
@@ -233,12 +269,24 @@ static void pad_backward(tess_lower *L, const tess_node *n, int i)
     for (int d = 0; d < x.rank; d++) part |= dim[d] != x.dim[d];
     const tess_use dy = tess_grad_read(L, n->out, i);
     const tess_nd_grad g = tess_nd_grad_begin(L, n->in[0], i, part);
+    from.t = tess_grad_dtype(L, n->in[0]);
     if (!is_empty(dim, x.rank)) tess_nd_emit_copy(L, x.rank, dim, dy, to, g.use, from, g.acc);
     tess_nd_grad_end(L, &g);
 }
 
-static const tess_op pad_op = {
-    .name = "any_pad", .takes = "x", .infer = tess_nd_infer, .forward = pad_forward, .backward = pad_backward};
+static const char *pad_split(const tess_node *n, int slot, const tess_split *is, tess_splits *s)
+{
+    const int64_t *pads = ((const struct pad *)n->attributes)->pads[is->dim];
+    (void)slot;
+    return pads[0] || pads[1] || pads[2] ? "pads along what would be shared out" : tess_split_same(n, is, s);
+}
+
+static const tess_op pad_op = {.name = "any_pad",
+                               .takes = "x",
+                               .infer = tess_nd_infer,
+                               .forward = pad_forward,
+                               .backward = pad_backward,
+                               .split = pad_split};
 
 tess_tensor *tess_nd_pad(tess_tensor *x, double value, const int64_t (*pads)[3])
 {
@@ -261,5 +309,6 @@ tess_tensor *tess_nd_pad(tess_tensor *x, double value, const int64_t (*pads)[3])
                                               : tess_draft_whole(draft, (int32_t)value, x->nd->element);
     a.value = tess_draft_finish(x->g->arena, draft, v);
     a.nd = tess_nd_of(x->nd->element, &d, x->nd->at, x->nd->times);
+    a.nd.narrow = x->nd->narrow;
     return tess_nd_node(x->g, &pad_op, &x, 1, &a, sizeof a);
 }

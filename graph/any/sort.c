@@ -20,8 +20,14 @@ static void forward(tess_lower *L, const tess_node *n, int i)
               tess_scratch_use(L, tess_any_sort_scratch(&arg)));
 }
 
+static const char *split(const tess_node *n, int slot, const tess_split *is, tess_splits *s)
+{
+    (void)slot;
+    return tess_split_but(n, is, ((const struct attributes *)n->attributes)->dim, s);
+}
+
 static const tess_op op = {
-    .name = "any_sort", .takes = "x", .infer = tess_nd_infer, .forward = forward, .no_gradient = true};
+    .name = "any_sort", .takes = "x", .infer = tess_nd_infer, .forward = forward, .split = split, .no_gradient = true};
 
 tess_tensor *tess_nd_sort(tess_tensor *x, int dim, bool descending)
 {
@@ -29,6 +35,7 @@ tess_tensor *tess_nd_sort(tess_tensor *x, int dim, bool descending)
     if (dim < 0 || dim >= x->nd->rank || x->nd->dim[dim] > INT32_MAX)
         return tess_nd_wrong("sort", &x, 1, "along dimension %d", dim);
     if (x->nd->at == dim && !(x = tess_nd_join(x))) return NULL;
+    if (!(x = tess_nd_widen(x))) return NULL;
     const tess_dims d = tess_nd_dims(x);
     const struct attributes a = {tess_nd_of(TESS_INT, &d, x->nd->at, x->nd->times), dim, descending};
     return tess_nd_node(x->g, &op, &x, 1, &a, sizeof a);

@@ -96,9 +96,8 @@ tess_tensor *tess_nd_node(tess_graph *g, const tess_op *op, tess_tensor *const *
 static bool is_plain(tess_graph *g, const char *name, const tess_dims *d)
 {
     if (!g) return true; /* what follows says so */
-    if (g->conf.dtype == TESS_F32 && d->rank >= 0 && d->rank <= TESS_RANK_MOST) return true;
-    tess_error(TESS_INVALID, name, "%d dimensions in a graph of %s (at most %d, and fp32)", d->rank,
-               tess_dtype_name(g->conf.dtype), TESS_RANK_MOST);
+    if (d->rank >= 0 && d->rank <= TESS_RANK_MOST) return true;
+    tess_error(TESS_INVALID, name, "%d dimensions (at most %d)", d->rank, TESS_RANK_MOST);
     tess_graph_fail(g);
     return false;
 }
@@ -130,17 +129,23 @@ tess_tensor *tess_nd_input_whole(tess_graph *g, const char *name, tess_element e
     return with(tess_input_whole(g, name, tess_dims_size(&d)), nd);
 }
 
-tess_tensor *tess_nd_param(tess_graph *g, const char *name, tess_dims d, tess_init init)
+tess_tensor *tess_nd_param(tess_graph *g, const char *name, tess_dims d, tess_init init, bool turned)
 {
     if (!is_plain(g, name, &d)) return NULL;
     const int64_t rows = d.rank ? d.dim[0] : 1;
-    return with(tess_param(g, name, rows, rows ? tess_dims_size(&d) / rows : 0, init),
-                tess_nd_of(TESS_REAL, &d, -1, 0));
+    tess_nd nd = tess_nd_of(TESS_REAL, &d, -1, 0);
+    nd.turned = turned;
+    return with(tess_param(g, name, rows, rows ? tess_dims_size(&d) / rows : 0, init), nd);
+}
+
+bool tess_param_turned(const tess_tensor *p)
+{
+    return p && p->nd && p->nd->turned;
 }
 
 tess_tensor *tess_nd_state(tess_graph *g, const char *name, tess_dims d)
 {
-    tess_tensor *t = tess_nd_param(g, name, d, TESS_ZERO);
+    tess_tensor *t = tess_nd_param(g, name, d, TESS_ZERO, false);
     if (t) t->held->is_state = true;
     return t;
 }
@@ -178,110 +183,45 @@ tess_tensor *tess_nd_data(tess_graph *g, const char *name, tess_element e, tess_
     return tess_name(t, "%s", name);
 }
 
-/* ---- the loss ---- */
-
-static void loss_forward(tess_lower *L, const tess_node *n, int i)
-{
-    if (i > 0) return;
-    const bool gradient = tess_trains(L) && tess_wants_gradient(L, n->in[0]);
-    const int64_t numbers = tess_numbers_of(n->out);
-    tess_use use[4] = {tess_in(L, n->in[0], i)};
-    unsigned uses = 1;
-    bool acc = false;
-    if (numbers) use[uses++] = tess_in(L, n->in[1], i);
-    use[uses++] = tess_loss_out(L);
-    if (gradient) use[uses++] = tess_grad_write(L, n->in[0], i, &acc);
-    TESS_ASSERT(!acc);
-    tess_emit(L, tess_any_loss, TESS_ARG(L, tess_any_loss_arg, numbers, gradient), use, uses);
-}
-
-static tess_status infer_loss(tess_node *n)
-{
-    n->out->kind = TESS_KIND_LOSS;
-    tess_set_shape(n, 0, 0, 0, 0);
-    return TESS_OK;
-}
-
-static const tess_op loss_op = {
-    .name = "any_loss", .takes = "x, beside?", .infer = infer_loss, .forward = loss_forward, .numbers = 1};
-
-static bool is_number(const tess_tensor *x)
-{
-    return x->nd->rank == 0 && x->nd->element == TESS_REAL && x->kind == TESS_KIND_ACTIVATION;
-}
-
-tess_tensor *tess_nd_loss(tess_tensor *x, tess_tensor *beside)
-{
-    tess_tensor *in[] = {x, beside};
-    if (!tess_nd_are("loss", in, beside ? 2 : 1)) return NULL;
-    if (!is_number(x)) return tess_nd_wrong("loss", &x, 1, "a loss is a float32 of shape () that an op has made");
-    if (beside && (beside->nd->rank != 1 || beside->nd->element != TESS_REAL || beside->kind != TESS_KIND_ACTIVATION))
-        return tess_nd_wrong("loss", in, 2, "what is beside a loss is a vector of floats that an op has made");
-    if (beside && !(in[1] = tess_nd_join(beside))) return NULL;
-    return tess_node_add(&loss_op, in, 2, NULL, 0);
-}
-
-/* ---- what a state becomes ---- */
-
-/* It passes the loss on, whose gradient by the state is said to be the value: so the step adds it up over micro-batches
- * and ranks, in the order that gradients have, and with the factor of a mean. */
-static void keep_forward(tess_lower *L, const tess_node *n, int i)
-{
-    if (i == 0) L->value[n->out->id][tess_lower_place(L, n->out, i)] = tess_in(L, n->in[0], i).tile;
-}
-
-static void keep_backward(tess_lower *L, const tess_node *n, int i)
-{
-    static const tess_fn_step steps[] = {{.fn = TESS_FN_load, .of = {0, -1, -1}},
-                                         {.fn = TESS_FN_load, .of = {1, -1, -1}, .at = 1},
-                                         {.fn = TESS_FN_mul, .of = {0, 1, -1}}};
-    static const tess_formula times = {3, 2, steps};
-    if (i > 0) return;
-    tess_grad_pass(L, n->out, n->in[0], i);
-    if (!tess_wants_gradient(L, n->in[2])) return;
-    const tess_strides line = {.by = {1}};
-    tess_any_map_arg a = {.rank = 1, .operands = 2, .in = {line}, .out = line, .formula = &times};
-    a.dim[0] = tess_nd_tile_of(L, n->in[2], i).size;
-    const tess_use value = tess_nd_read(L, n, 1, i), scale = tess_grad_read(L, n->out, i);
-    const tess_nd_grad g = tess_nd_grad_begin(L, n->in[2], i, false);
-    a.acc = g.acc;
-    tess_nd_emit_map(L, &a, (tess_use[]){value, scale, g.use});
-    tess_nd_grad_end(L, &g);
-}
-
-static const tess_op keep_op = {.name = "any_keep",
-                                .takes = "loss, value, state",
-                                .reads = TESS_READS_IN1,
-                                .infer = tess_nd_infer,
-                                .forward = keep_forward,
-                                .backward = keep_backward};
-
-tess_tensor *tess_nd_keep(tess_tensor *loss, tess_tensor *value, tess_tensor *state)
-{
-    tess_tensor *in[] = {loss, value, state};
-    if (!tess_nd_are("keep", in, 3)) return NULL;
-    const tess_dims is = tess_nd_dims(value), was = tess_nd_dims(state);
-    if (!is_number(loss) || !tess_param_is_state(state) || value->nd->element != TESS_REAL || is.rank != was.rank ||
-        memcmp(is.dim, was.dim, (size_t)is.rank * sizeof *is.dim) != 0)
-        return tess_nd_wrong("keep", in, 3, "it takes a float of rank 0, and a float value of a state's shape");
-    if (!(in[1] = tess_nd_join(value))) return NULL;
-    return tess_nd_node(loss->g, &keep_op, in, 3, loss->nd, sizeof *loss->nd);
-}
-
 /* ---- the cut ---- */
 
-void tess_nd_cut(tess_graph *g, int64_t samples)
+static void mark(const tess_graph *g, const tess_tensor *t, bool *wanted)
 {
-    int64_t most = 1, s = samples;
-    if (!g) return;
+    if (t && t->g == g) tess_lower_mark(t, wanted);
+}
+
+void tess_nd_ends(tess_graph *g, tess_tensor *const *these, int n, tess_tensor *const *those, int more)
+{
+    bool *wanted = tess_alloc((size_t)g->nodes + 1);
+    int nodes = 0;
+    for (int k = 0; k < n + more; k++) {
+        tess_tensor *end = k < n ? these[k] : those[k - n];
+        mark(g, end, wanted);
+        if (end) end->ends = true;
+    }
+    for (int k = 0; k < g->nodes; k++)
+        if (wanted[k]) (g->node[nodes] = g->node[k])->id = nodes, nodes++;
+    g->nodes = nodes;
+    free(wanted);
+}
+
+void tess_nd_cut(tess_tensor *output, tess_tensor *other, int64_t samples)
+{
+    int64_t most = 1, length = 0, s = samples;
+    if (!output) return;
+    tess_graph *g = output->g;
+    bool *wanted = tess_alloc((size_t)g->nodes + 1);
+    mark(g, output, wanted), mark(g, other, wanted);
     if (!g->batch) g->batch = 1; /* no input counts samples */
-    for (int k = 0; k < g->tensors; k++) {
-        const tess_tensor *t = g->tensor[k];
-        if (!t->nd || t->nd->at < 0) continue;
-        const tess_dims d = tess_nd_dims(t);
-        const int64_t n = tess_dims_size(&d) / g->batch;
+    for (int k = 0; k < g->nodes; k++) {
+        const tess_tensor *t = g->node[k]->out;
+        if (!wanted[k] || tess_is_whole(t) || t->kind == TESS_KIND_LOSS) continue;
+        const int64_t n = t->dim[1] * t->dim[2];
+        if (!t->nd && t->dim[1] > length) length = t->dim[1];
         if (n > most) most = n;
     }
+    free(wanted);
     if (!s) s = (USUAL_ELEMENTS + most - 1) / most;
+    if (!samples && length && g->conf.tile_rows / length > s) s = g->conf.tile_rows / length;
     g->tile_sequences = s < 1 ? 1 : s > g->batch ? g->batch : s;
 }

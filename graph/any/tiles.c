@@ -5,7 +5,7 @@
 
 tess_nd_tile tess_nd_tile_of(const tess_lower *L, const tess_tensor *t, int i)
 {
-    tess_nd_tile o = {.rank = t->nd->rank, .size = 1};
+    tess_nd_tile o = {.rank = t->nd->rank, .size = 1, .t = tess_dtype_of(L, t)};
     const int64_t left = L->g->batch - tess_first_sample(L, i),
                   s = L->g->tile_sequences < left ? L->g->tile_sequences : left;
     memcpy(o.dim, t->nd->dim, sizeof o.dim);
@@ -19,8 +19,14 @@ tess_nd_tile tess_nd_tile_of(const tess_lower *L, const tess_tensor *t, int i)
 
 tess_strides tess_strides_of(const tess_nd_tile *t)
 {
-    tess_strides s = {0};
+    tess_strides s = {.t = t->t};
     memcpy(s.by, t->by, sizeof s.by);
+    return s;
+}
+
+tess_strides tess_strides_as(tess_strides s, tess_dtype t)
+{
+    s.t = t;
     return s;
 }
 
@@ -90,9 +96,9 @@ void tess_nd_emit_copy(tess_lower *L, int rank, const int64_t *dim, tess_use in,
 }
 
 void tess_nd_emit_reduce(tess_lower *L, tess_reduction fn, tess_element e, const tess_nd_tile *of, const int *order,
-                         int kept, tess_use in, tess_use out, bool acc)
+                         int kept, tess_use in, tess_use out, tess_dtype to, bool acc)
 {
-    tess_any_reduce_arg a = {.fn = fn, .element = e, .acc = acc};
+    tess_any_reduce_arg a = {.fn = fn, .element = e, .to = to, .acc = acc, .in.t = of->t};
     bool is_kept[TESS_RANK_MOST] = {false};
     for (int k = 0; k < kept; k++) is_kept[order[k]] = true;
     for (int k = 0; k < of->rank; k++) {
@@ -123,9 +129,9 @@ struct joined {
     uint64_t stretch[TESS_MOST_INPUTS];
 };
 
-static tess_strides from(int64_t at)
+static tess_strides from(int64_t at, tess_dtype t)
 {
-    return (tess_strides){.at = at, .by = {1}};
+    return (tess_strides){.at = at, .by = {1}, .t = t};
 }
 
 static tess_use join(tess_lower *L, const tess_node *n, int k)
@@ -134,12 +140,13 @@ static tess_use join(tess_lower *L, const tess_node *n, int k)
     const tess_tensor *p = n->in[k];
     if (j->tile[k] && j->stretch[k] == L->stretch) return (tess_use){j->tile[k], TESS_R};
     j->stretch[k] = L->stretch;
-    j->tile[k] = tess_nd_between(L, p->dim[0] * p->dim[1], p);
+    const tess_dtype type = tess_dtype_of(L, p);
+    j->tile[k] = tess_slot_between(L, (size_t)(p->dim[0] * p->dim[1]) * tess_dtype_size(type), p->name);
     for (int64_t t = 0; t < p->cut->tiles; t++) {
         int64_t first, rows;
         tess_param_rows(p, t, &first, &rows);
-        tess_nd_emit_copy(L, 1, (int64_t[]){rows * p->dim[1]}, tess_weight(L, p, t), from(0),
-                          (tess_use){j->tile[k], t ? TESS_RW : TESS_W}, from(first * p->dim[1]), false);
+        tess_nd_emit_copy(L, 1, (int64_t[]){rows * p->dim[1]}, tess_weight(L, p, t), from(0, type),
+                          (tess_use){j->tile[k], t ? TESS_RW : TESS_W}, from(first * p->dim[1], type), false);
     }
     return (tess_use){j->tile[k], TESS_R};
 }
@@ -196,7 +203,7 @@ tess_nd_grad tess_nd_grad_begin(tess_lower *L, const tess_tensor *t, int i, bool
     else
         g.use = (tess_use){tess_nd_between(L, size, t), TESS_W};
     if (part && !g.acc) {
-        tess_grad_zero(L, TESS_F32, size, &g.use);
+        tess_grad_zero(L, tess_grad_dtype(L, t), size, &g.use);
         g.acc = true;
     }
     return g;
@@ -211,7 +218,7 @@ void tess_nd_grad_end(tess_lower *L, const tess_nd_grad *g)
         bool acc;
         tess_param_rows(p, j, &first, &rows);
         const tess_use to = tess_param_grad(L, p, j, &acc);
-        tess_nd_emit_copy(L, 1, (int64_t[]){rows * p->dim[1]}, (tess_use){g->use.tile, TESS_R}, from(first * p->dim[1]),
-                          to, from(0), acc);
+        tess_nd_emit_copy(L, 1, (int64_t[]){rows * p->dim[1]}, (tess_use){g->use.tile, TESS_R},
+                          from(first * p->dim[1], TESS_F32), to, from(0, TESS_F32), acc);
     }
 }

@@ -58,12 +58,19 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     tess_nd_grad_end(L, &g);
 }
 
+static const char *split(const tess_node *n, int slot, const tess_split *is, tess_splits *s)
+{
+    (void)slot;
+    return tess_split_but(n, is, is_free(&((const struct attributes *)n->attributes)->d, is->dim) ? -1 : is->dim, s);
+}
+
 static const tess_op op = {.name = "any_window",
                            .takes = "x",
                            .reads = TESS_READS_IN0,
                            .infer = tess_nd_infer,
                            .forward = forward,
-                           .backward = backward};
+                           .backward = backward,
+                           .split = split};
 
 /* Returns what is wrong, or NULL and the shape of the result. */
 static const char *wrong(const tess_nd *x, const tess_window_dims *d, tess_dims *out)
@@ -91,6 +98,7 @@ tess_tensor *tess_nd_window(tess_tensor *x, tess_reduction fn, const tess_window
     const char *why = fn > TESS_REDUCE_MIN ? "it takes sum, max and min" : wrong(x->nd, d, &out);
     if (why) return tess_nd_wrong("window", &x, 1, "%s", why);
     if (tess_has_rows(x) && !is_free(d, x->nd->at) && !(x = tess_nd_join(x))) return NULL;
+    if (!(x = tess_nd_widen(x))) return NULL;
     a.nd = tess_nd_of(x->nd->element, &out, x->nd->at, x->nd->times);
     return tess_nd_node(x->g, &op, &x, 1, &a, sizeof a);
 }

@@ -178,7 +178,7 @@ tess_status tess_check_conf(const tess_graph_conf *c)
     return check_grid(&c->grid);
 }
 
-/* Says whether the step makes a tensor of that name on its way to the output. */
+/* Returns whether the step makes a tensor of that name on its way to the output. */
 static bool has_result(const tess_tensor *output, const char *name)
 {
     const tess_graph *g = output->g;
@@ -214,9 +214,13 @@ tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c)
     if (c->micro < 0 || c->recompute_every < 0)
         return tess_error(TESS_INVALID, "step", "micro %lld, recompute_every %d (neither is negative)",
                           (long long)c->micro, c->recompute_every);
+    for (int k = 0; k < c->keeps; k++)
+        if (!c->keep || c->keep[k] < 0 || c->keep[k] >= output->g->nodes)
+            return tess_error(TESS_INVALID, "step", "keeps op %d (the graph has %d, the first of which is 0)",
+                              c->keep ? c->keep[k] : -1, output->g->nodes);
     int64_t row_tiles;
     TESS_TRY(tess_check_sequence(output, c));
-    tess_lower_spans(output, &row_tiles);
+    tess_lower_spans(output, c->deterministic, &row_tiles);
     if (__builtin_mul_overflow(micro, row_tiles, &places) || __builtin_mul_overflow(places, g->tensors, &places) ||
         places > TESS_MOST_PLACES)
         return tess_error(TESS_INVALID, "step",

@@ -56,6 +56,10 @@ void tess_graph_set_near(tess_graph *g, int near, int64_t bytes);
 
 /* Leaves this rank its part of every node (tensor_parallel.c). */
 void tess_tensor_split(tess_graph *g);
+/* Hands its ranks some rows each of what none of them has a part of (divide.c). */
+void tess_tensor_divide(tess_graph *g);
+/* Puts a node of one input in at place `at`; its output is as the input, but for what the caller changes. */
+tess_node *tess_node_insert(tess_graph *g, int at, const tess_op *op, tess_tensor *in, int block);
 /* Makes the tiles of parameters that have none yet (ready.c). */
 void tess_graph_ready(tess_graph *g);
 /* Returns the rows of a parameter's tile, for a matrix of that shape. */

@@ -290,7 +290,7 @@ bool tess_param_frozen(const tess_tensor *p)
 
 tess_dtype tess_param_dtype(const tess_tensor *p)
 {
-    return tess_is_frozen(p) && p->rank == 2 ? p->g->conf.dtype : TESS_F32;
+    return tess_is_frozen(p) && tess_param_narrows(p) ? p->g->conf.dtype : TESS_F32;
 }
 
 int tess_graph_params(const tess_graph *g)

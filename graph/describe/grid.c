@@ -78,10 +78,18 @@ int tess_grid_groups(int64_t first, int64_t count, int *level)
     return n;
 }
 
+static int tagged_slices(const tess_grid *g)
+{
+    return g->data > FEW ? MOST : FEW;
+}
+
+int64_t tess_grid_most_tiles(const tess_grid *g)
+{
+    return g->data > 1 ? TESS_TAGS_PIPELINE / (tagged_slices(g) * (PARTS + TESS_TAG_PART)) : INT64_MAX;
+}
+
 int tess_grid_tag(const tess_tensor *p, int64_t tile, int s, int kind)
 {
-    const int slices = p->g->conf.grid.data > FEW ? MOST : FEW;
-    TESS_ASSERT(kind < TESS_TAG_PART + PARTS &&
-                p->held->tile[tile].index < TESS_TAGS_PIPELINE / (slices * (PARTS + TESS_TAG_PART)));
-    return (p->held->tile[tile].index * slices + s) * (PARTS + TESS_TAG_PART) + kind;
+    TESS_ASSERT(kind < TESS_TAG_PART + PARTS && p->held->tile[tile].index < tess_grid_most_tiles(&p->g->conf.grid));
+    return (p->held->tile[tile].index * tagged_slices(&p->g->conf.grid) + s) * (PARTS + TESS_TAG_PART) + kind;
 }

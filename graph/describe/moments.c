@@ -20,7 +20,7 @@ uint32_t tess_param_stream(const tess_tensor *p)
 tess_kept tess_param_kept(const tess_tensor *p)
 {
     const int64_t width = p->dim[1], whole = p->cut->whole[1];
-    const bool fewer = p->rank == 2 && whole >= TESS_KEEP_WIDTH;
+    const bool fewer = p->rank == 2 && whole >= TESS_KEEP_WIDTH && !p->held->on.strips;
     return (tess_kept){
         .as = fewer ? p->held->keeping : TESS_KEEP_F32, .width = width, .whole = whole, .column = p->held->on.col0};
 }

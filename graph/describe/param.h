@@ -34,9 +34,12 @@ struct tess_segment {
 
 /* What of a parameter is on this rank. */
 struct tess_owned {
-    struct tess_segment segment[3]; /* of the rows, where the tensor dimension shares them out */
+    struct tess_segment segment[TESS_MOST_BESIDE]; /* of the rows, where the tensor dimension shares them out */
     int segments;
-    int64_t col0;       /* the first column */
+    int64_t col0;                                /* the first column */
+    struct tess_segment strip[TESS_MOST_BESIDE]; /* of columns, in each of `blocks` as far apart: of a tensor of any */
+    int strips;                                  /* rank, where that is no run of columns; 0: it is */
+    int64_t blocks, apart;
     bool leads;         /* only the first rank of the tensor dimension has it */
     bool absent;        /* no node of this rank's section of the pipeline uses it: no tile is here */
     bool shared;        /* nodes of several sections do; states are at `home`, the first of them */
@@ -79,6 +82,11 @@ struct tess_param {
     double lr_scale, weight_decay;
 };
 
+/* Returns whether tasks read a parameter in the graph's dtype, where that has 16 bits: a matrix that is no state. */
+static inline bool tess_param_narrows(const tess_tensor *p)
+{
+    return p->rank == 2 && !p->held->is_state;
+}
 static inline bool tess_is_frozen(const tess_tensor *p)
 {
     return p->held->storage->held->frozen;
@@ -134,6 +142,11 @@ static inline int tess_grid_tensor(const tess_grid *g)
 {
     return g->rank % g->tensor;
 }
+/* The first of so many rows that are the t-th rank's of the tensor dimension, where these ranks share them out. */
+static inline int64_t tess_grid_rows(const tess_grid *g, int64_t rows, int t)
+{
+    return rows * t / g->tensor;
+}
 /* The rank at another place of the data dimension. */
 static inline int tess_grid_peer(const tess_grid *g, int d)
 {
@@ -177,6 +190,8 @@ int tess_grid_groups(int64_t first, int64_t count, int *level);
 #define TESS_TAGS_PIPELINE ((int64_t)1 << 30)
 #define TESS_TAGS_TENSOR   (TESS_TAGS_PIPELINE + ((int64_t)1 << 29))
 enum { TESS_TAG_WEIGHT, TESS_TAG_TOTAL, TESS_TAG_PART }; /* a part's: TESS_TAG_PART + its number */
+/* Returns how many tiles parameters may have, of which each slice has tags; one rank of data alone needs none. */
+int64_t tess_grid_most_tiles(const tess_grid *g);
 /* Returns the tag of a message about a slice. */
 int tess_grid_tag(const tess_tensor *p, int64_t tile, int s, int kind);
 

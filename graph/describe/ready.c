@@ -20,12 +20,30 @@ static void make_state(tess_tensor *p, struct tess_param_tile *t, int64_t j, int
     t->states++;
 }
 
+/* Adds a rectangle of state k, `at` elements behind its first; where columns are in strips, row by row. */
+static void add_pieces(tess_tensor *p, int64_t k, tess_piece all, int64_t at)
+{
+    const struct tess_owned *on = &p->held->on;
+    for (int64_t i = 0; i < (on->strips ? all.rows * on->blocks : 1); i++)
+        for (int j = 0; j < (on->strips ? on->strips : 1); j++) {
+            tess_piece piece = all;
+            if (on->strips) {
+                piece.row += i / on->blocks, piece.rows = 1;
+                piece.col = i % on->blocks * on->apart + on->strip[j].global, piece.cols = on->strip[j].rows;
+            }
+            p->held->piece[p->held->pieces++] = (struct tess_placed_piece){.piece = piece, .state = k, .at = at};
+            at += piece.rows * piece.cols;
+        }
+}
+
 /* A state's rows, segment by segment. */
 static void make_pieces(tess_tensor *p)
 {
     const struct tess_segment all = {0, 0, p->dim[0]};
+    const int64_t strips = p->held->on.strips * p->held->on.blocks * p->dim[0];
     int segments = p->held->on.segments ? p->held->on.segments : 1;
-    p->held->piece = tess_arena_get(p->g->arena, (size_t)(p->held->states * segments + 1) * sizeof *p->held->piece);
+    p->held->piece =
+        tess_arena_get(p->g->arena, (size_t)(p->held->states * segments + strips + 1) * sizeof *p->held->piece);
     for (int64_t k = 0; k < p->held->states; k++) {
         struct tess_state *s = &p->held->state[k];
         s->first_piece = p->held->pieces;
@@ -35,8 +53,7 @@ static void make_pieces(tess_tensor *p)
             int64_t first = from > g->local ? from : g->local, end = to < g->local + g->rows ? to : g->local + g->rows;
             if (first >= end) continue;
             tess_piece piece = {g->global + first - g->local, end - first, p->held->on.col0, p->dim[1], s->counts};
-            p->held->piece[p->held->pieces++] =
-                (struct tess_placed_piece){.piece = piece, .state = k, .at = (first - from) * p->dim[1]};
+            add_pieces(p, k, piece, (first - from) * p->dim[1]);
         }
     }
 }
@@ -45,7 +62,7 @@ static void make_tiles(tess_tensor *p)
 {
     tess_graph *g = p->g;
     const tess_grid *grid = &g->conf.grid;
-    p->held->copy = g->conf.dtype != TESS_F32 && p->rank == 2;
+    p->held->copy = g->conf.dtype != TESS_F32 && tess_param_narrows(p);
     p->held->on.gathered =
         grid->data > 1 && grid->stage == 3 && p->dim[0] * p->dim[1] > grid->persist && !p->held->on.shared;
     p->held->on.sliced = p->held->on.gathered || (grid->data > 1 && grid->stage > 0 && !p->held->frozen);

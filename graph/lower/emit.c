@@ -9,10 +9,25 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* An input that is not by rows, as bounds are, is there for all spans of its sequence. */
 static bool in_spans(const tess_lower *L, const tess_tensor *t)
 {
-    return L->cut.rows && t->dim[1] == L->cut.length;
+    return !L->whole && tess_is_cut(L, t);
+}
+
+/* A rule that has whole sequences reads or makes one of a tensor in spans. */
+static bool is_together(const tess_lower *L, const tess_tensor *t)
+{
+    return L->whole && tess_is_cut(L, t);
+}
+
+int64_t tess_first_place(const tess_lower *L, int i)
+{
+    return L->whole ? 0 : tess_span_of(L, i) * L->cut.rows;
+}
+
+void tess_lower_piece(tess_lower *L, int i)
+{
+    L->piece = i % L->cut.here / (L->cut.here / L->cut.pieces);
 }
 
 int64_t tess_first_sequence(const tess_lower *L, int i)
@@ -25,22 +40,31 @@ int64_t tess_span_rows(const tess_lower *L, int64_t span)
     return least(L->cut.rows, L->cut.length - span * L->cut.rows);
 }
 
-int64_t tess_rows(const tess_lower *L, const tess_tensor *t, int i)
+int64_t tess_rows_of_all(const tess_lower *L, const tess_tensor *t, int i)
 {
     if (tess_is_whole(t)) return 1;
-    if (in_spans(L, t)) return tess_span_rows(L, tess_span_of(L, i));
+    if (in_spans(L, t)) return tess_span_rows(L, tess_span_of(L, i)) * (t->dim[1] / L->cut.length);
     return least(L->g->tile_sequences, L->g->batch - tess_first_sequence(L, i)) * t->dim[1];
+}
+
+int64_t tess_rows(const tess_lower *L, const tess_tensor *t, int i)
+{
+    const int64_t rows = tess_rows_of_all(L, t, i);
+    const int mine = tess_grid_tensor(L->grid);
+    return t->divided ? tess_grid_rows(L->grid, rows, mine + 1) - tess_grid_rows(L->grid, rows, mine) : rows;
 }
 
 int64_t tess_first_row(const tess_lower *L, const tess_tensor *t, int i)
 {
-    const int64_t sequence = (L->micro0 + L->micro) * L->g->batch + tess_first_sequence(L, i);
-    return sequence * t->dim[1] + (in_spans(L, t) ? tess_span_of(L, i) * L->cut.rows : 0);
+    const int64_t sequence = (L->micro0 + L->micro) * L->g->batch + tess_first_sequence(L, i),
+                  span = in_spans(L, t) ? tess_first_place(L, i) * (t->dim[1] / L->cut.length) : 0,
+                  own = t->divided ? tess_grid_rows(L->grid, tess_rows_of_all(L, t, i), tess_grid_tensor(L->grid)) : 0;
+    return sequence * t->dim[1] + span + own;
 }
 
 const struct tess_spans *tess_spans(const tess_lower *L)
 {
-    return L->cut.rows ? &L->cut : NULL;
+    return L->cut.rows && !L->whole ? &L->cut : NULL;
 }
 
 int64_t tess_place(const tess_lower *L, int i, int64_t *places)
@@ -56,13 +80,34 @@ void *tess_arg_copy(tess_lower *L, const void *arg, size_t bytes)
 
 size_t tess_value_bytes(const tess_lower *L, const tess_tensor *t, int i)
 {
-    return (size_t)(tess_rows(L, t, i) * tess_width(t)) * tess_dtype_size(L->dtype);
+    return (size_t)(tess_rows(L, t, i) * tess_width(t)) * tess_dtype_size(tess_dtype_of(L, t));
+}
+
+tess_tile *tess_whole_find(const struct tess_whole *w, const tess_tensor *t, bool gradient)
+{
+    for (int k = 0; k < w->parts; k++)
+        if (w->part[k].t == t && w->part[k].gradient == gradient) return w->part[k].tile;
+    return NULL;
+}
+
+void tess_whole_add(struct tess_whole *w, const tess_tensor *t, bool gradient, tess_tile *tile)
+{
+    TESS_ASSERT(w->parts < TESS_WHOLE_PARTS);
+    w->part[w->parts++] = (struct tess_whole_part){t, gradient, tile};
+}
+
+static tess_tile *whole_new(tess_lower *L, const tess_tensor *t, int i, bool gradient)
+{
+    tess_tile *tile = tess_slot_between(L, tess_value_bytes(L, t, i), t->name);
+    tess_whole_add(L->whole, t, gradient, tile);
+    return tile;
 }
 
 tess_use tess_in(tess_lower *L, const tess_tensor *t, int i)
 {
-    tess_tile *tile = t->kind == TESS_KIND_INPUT ? L->input[t->id][tess_lower_place(L, t, i)]
-                                                 : L->value[t->id][tess_lower_place(L, t, i)];
+    tess_tile *tile = is_together(L, t)            ? tess_whole_find(L->whole, t, false)
+                      : t->kind == TESS_KIND_INPUT ? L->input[t->id][tess_lower_place(L, t, i)]
+                                                   : L->value[t->id][tess_lower_place(L, t, i)];
     L->uses[t->id] = true;
     TESS_ASSERT(tile);
     return (tess_use){tile, TESS_R};
@@ -72,6 +117,7 @@ tess_use tess_out(tess_lower *L, const tess_tensor *t, int i)
 {
     size_t bytes = tess_value_bytes(L, t, i);
     tess_tile *tile;
+    if (is_together(L, t)) return (tess_use){whole_new(L, t, i, false), TESS_W};
     if (t == L->output) {
         tile = tess_program_tile(L->p, bytes, TESS_ROLE_INPUT, t->name);
         L->result[tess_lower_place(L, t, i)] = tile;
@@ -96,9 +142,25 @@ tess_dtype tess_real(const tess_lower *L)
     return L->dtype;
 }
 
+tess_dtype tess_dtype_of(const tess_lower *L, const tess_tensor *t)
+{
+    const bool narrow = t->kind == TESS_KIND_PARAM ? tess_param_narrows(t) : !t->nd || t->nd->narrow;
+    return narrow ? L->dtype : TESS_F32;
+}
+
+tess_dtype tess_grad_dtype(const tess_lower *L, const tess_tensor *t)
+{
+    return t->kind == TESS_KIND_PARAM ? TESS_F32 : tess_dtype_of(L, t);
+}
+
 bool tess_trains(const tess_lower *L)
 {
     return L->conf->train;
+}
+
+bool tess_is_deterministic(const tess_lower *L)
+{
+    return L->conf->deterministic;
 }
 
 bool tess_generates(const tess_lower *L)
@@ -150,11 +212,13 @@ bool tess_wants_gradient(const tess_lower *L, const tess_tensor *t)
 
 bool tess_has_gradient(const tess_lower *L, const tess_tensor *t, int i)
 {
+    if (is_together(L, t)) return tess_whole_find(L->whole, t, true) != NULL;
     return L->grad[t->id][tess_lower_place(L, t, i)] != NULL;
 }
 
 tess_use tess_grad_read(tess_lower *L, const tess_tensor *t, int i)
 {
+    if (is_together(L, t)) return (tess_use){tess_whole_find(L->whole, t, true), TESS_R};
     TESS_ASSERT(L->grad[t->id][tess_lower_place(L, t, i)]);
     return (tess_use){L->grad[t->id][tess_lower_place(L, t, i)]->tile, TESS_R};
 }
@@ -170,7 +234,7 @@ static struct tess_grad *new_grad(tess_lower *L, const tess_tensor *t, int i)
 void tess_lower_add(tess_lower *L, const tess_tensor *t, int i, tess_tile *from, tess_tile *to, bool acc)
 {
     tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = tess_rows(L, t, i) * tess_width(t), .acc = acc);
-    TESS_EMIT(L, &tess_add_into[L->dtype], a, {from, TESS_R}, {to, acc ? TESS_RW : TESS_W});
+    TESS_EMIT(L, &tess_add_into[tess_dtype_of(L, t)], a, {from, TESS_R}, {to, acc ? TESS_RW : TESS_W});
 }
 
 tess_use tess_grad_write(tess_lower *L, const tess_tensor *t, int i, bool *acc)
@@ -179,6 +243,11 @@ tess_use tess_grad_write(tess_lower *L, const tess_tensor *t, int i, bool *acc)
     *acc = g != NULL;
     if (!tess_wants_gradient(L, t)) /* beside one that somebody wants */
         return (tess_use){tess_slot_between(L, tess_value_bytes(L, t, i), t->name), TESS_W};
+    if (is_together(L, t)) {
+        tess_tile *all = tess_whole_find(L->whole, t, true);
+        *acc = all != NULL;
+        return (tess_use){all ? all : whole_new(L, t, i, true), all ? TESS_RW : TESS_W};
+    }
     if (!g) return (tess_use){new_grad(L, t, i)->tile, TESS_W};
     if (g->holders > 1) {
         g->holders--;
@@ -193,14 +262,14 @@ void tess_grad_pass(tess_lower *L, const tess_tensor *from, const tess_tensor *t
 {
     struct tess_grad *g = L->grad[from->id][tess_lower_place(L, from, i)];
     if (!tess_wants_gradient(L, t)) return;
-    if (!L->grad[t->id][tess_lower_place(L, t, i)]) {
+    if (!L->whole && !L->grad[t->id][tess_lower_place(L, t, i)]) {
         g->holders++;
         L->grad[t->id][tess_lower_place(L, t, i)] = g;
         return;
     }
     bool acc;
-    tess_use to = tess_grad_write(L, t, i, &acc);
-    tess_lower_add(L, t, i, g->tile, to.tile, acc);
+    const tess_use of = tess_grad_read(L, from, i), to = tess_grad_write(L, t, i, &acc);
+    tess_lower_add(L, t, i, of.tile, to.tile, acc);
 }
 
 int tess_losses_of(const tess_tensor *loss)

@@ -65,13 +65,13 @@ static void join(tess_program *p, const tess_fusion *pair, size_t at, const tess
 {
     tess_task *first = &p->task[at];
     tess_use *use = tess_arena_get(p->arena, (first->nuse + second->nuse) * sizeof *use);
-    void *arg = tess_arena_get(p->arena, pair->bytes);
-    pair->join(arg, first->arg, second->arg);
+    void *arg = pair->join ? tess_arena_get(p->arena, pair->bytes) : NULL;
+    if (arg) pair->join(arg, first->arg, second->arg);
     unsigned n = 0;
     for (unsigned i = 0; i < (pair->kept ? BETWEEN + 1 : BETWEEN); i++) use[n++] = first->use[i];
     for (unsigned i = 1; i < second->nuse; i++) use[n++] = second->use[i];
     for (unsigned i = BETWEEN + 1; i < first->nuse; i++) use[n++] = first->use[i];
-    first->cl = &pair->both[second->cl->dtype], first->arg = arg, first->use = use, first->nuse = n;
+    first->cl = &pair->both[second->cl->dtype], first->arg = arg ? arg : second->arg, first->use = use, first->nuse = n;
     p->use[at] = use;
 }
 

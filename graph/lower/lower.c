@@ -56,18 +56,6 @@ static int stretch_end(const tess_lower *L, int first)
     return end;
 }
 
-/* The forward of nodes [first, end) for the first micro-batch, behind the late updates of the parameters they are the
- * first to use. */
-static void first_forward(tess_lower *L, int first, int end, const bool *wanted)
-{
-    for (int k = first; k < end && L->late_norm; k++)
-        for (int i = 0; wanted[k] && i < L->g->node[k]->inputs; i++) {
-            tess_tensor *p = L->g->node[k]->in[i];
-            if (p && p->kind == TESS_KIND_PARAM) tess_lower_late(L, p);
-        }
-    tess_lower_forward(L, first, end, wanted);
-}
-
 /* One micro-batch after the other, then what was put off. */
 static void batch_by_batch(tess_lower *L, const bool *wanted, const bool *put)
 {
@@ -76,7 +64,7 @@ static void batch_by_batch(tess_lower *L, const bool *wanted, const bool *put)
         tess_program_slots(L->p, 0, true);
         for (int first = 0, end; first < nodes; first = end) {
             end = stretch_end(L, first);
-            (L->micro ? tess_lower_forward : first_forward)(L, first, end, wanted);
+            tess_lower_forward(L, first, end, wanted);
         }
         if (L->micro + 1 == L->micros) tess_lower_losses(L);
         L->recomputed = -1;
@@ -100,8 +88,7 @@ static void layer_by_layer(tess_lower *L, const bool *wanted)
             end[n] = stretch_end(L, end[n]);
     }
     for (int s = 0; s < n; s++)
-        for (L->micro = 0; L->micro < L->micros; L->micro++)
-            (L->micro ? tess_lower_forward : first_forward)(L, s ? end[s - 1] : 0, end[s], wanted);
+        for (L->micro = 0; L->micro < L->micros; L->micro++) tess_lower_forward(L, s ? end[s - 1] : 0, end[s], wanted);
     tess_lower_losses(L);
     L->p->now.backward = true;
     for (int s = n - 1; s >= 0 && L->conf->train; s--)
@@ -178,6 +165,8 @@ static void make_tables(tess_lower *L)
     for (size_t k = 0; k < nodes; k++) L->aux[k] = tess_arena_get(a, tiles * sizeof **L->aux);
     L->result = tess_arena_get(a, tiles * sizeof *L->result);
     L->uses = tess_arena_get(a, tensors * sizeof *L->uses);
+    L->kept = tess_arena_get(a, (nodes + 1) * sizeof *L->kept);
+    tess_lower_keeps(L->conf, L->kept);
     L->wants = tess_arena_get(a, tensors * sizeof *L->wants);
     if (L->conf->train) tess_lower_wants(L->g, L->wants);
 }
@@ -203,9 +192,8 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
         .g = g, .p = tess_program_new(), .conf = conf, .grid = grid, .dtype = g->conf.dtype, .output = output};
     tess_grid_share(grid, conf->micro, &L.micro0, &L.micros);
     int64_t row_tiles;
-    L.cut = tess_lower_spans(output, &row_tiles);
+    L.cut = tess_lower_spans(output, conf->deterministic, &row_tiles);
     L.row_tiles = (int)row_tiles;
-    if (!conf->deterministic) L.cut.pieces = 1;
     make_tables(&L);
     make_inputs(&L);
     bool *wanted = tess_alloc((size_t)g->nodes + 1);
@@ -232,6 +220,7 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     free(L.scratch);
     tess_program_fuse(L.p);
     if (g->cache) tess_program_bundle(L.p);
+    if (conf->train && tess_ranks() == 1) tess_program_chain(L.p, conf->chains);
     tess_program_finish(L.p, conf->keep_gradients);
     *out = (tess_lowered){L.p,         L.input, L.result,         L.loss, norm,     L.losses_exact,
                           L.row_tiles, L.cut,   late_program(&L), L.uses, L.bounds, L.used};

@@ -1,6 +1,6 @@
 /* Lowering: what the passes that write a program share. emit.c has what rules of ops call; passes.c goes over the
- * nodes, lower.c orders the passes; pipeline.c orders the passes of a section; reduce.c has the messages; optimizer.c
- * the updates. */
+ * nodes, lower.c orders the passes; pipeline.c orders the passes of a section. parcels.c makes messages, which
+ * gathers.c sends of weights, gradients.c of gradients, and sums.c of all else; updates.c has the updates. */
 #ifndef TESS_LOWER_IMPL_H
 #define TESS_LOWER_IMPL_H
 #include "param.h"
@@ -60,12 +60,14 @@ struct tess_lower {
     int64_t micro;          /* which of them */
     uint64_t stretch;       /* stretches of nodes so far */
     bool recomputing;
-    int32_t *used;       /* [micro * batch + sequence]: rows that can change the loss; NULL: nobody knows (idle.c) */
+    int32_t *used;       /* [micro * batch + sequence]: rows that can change the loss; NULL: unknown (idle_rows.c) */
     const int32_t *rows; /* of `used`, those of the tasks that are emitted now; NULL: theirs are not rows of it */
     int64_t place;       /* of the first of these rows in its sequence */
     int64_t piece;       /* of its sequence's, that the tasks which are emitted now belong to */
     const tess_tensor *bounds; /* the input that says so */
+    bool *kept;                /* [node]: its output outlives the forward pass wherever it is read */
     int recomputed;            /* the group of blocks that was last recomputed; -1: none */
+    struct tess_whole *whole;  /* what the rule sees that is called now, of tensors in spans; NULL: spans */
 
     /* Values. */
     tess_tile ***input;       /* [tensor][micro * row_tiles + row tile] */
@@ -93,6 +95,7 @@ struct tess_lower {
     int64_t clock;               /* elements of gathered weights that were used so far */
     int sums;                    /* over the tensor dimension, so far */
     unsigned lane;               /* of the messages that are emitted now */
+    tess_tile ***none;           /* [tensor][row tile]: zeros, for a section whose gradient nobody has found */
     int comes;                   /* the set of tiles that a pass's input from another section has */
 
     /* The step's scalars. */
@@ -136,22 +139,56 @@ static inline int tess_lower_tiles(const tess_lower *L, const tess_tensor *t)
     return tess_is_whole(t) ? 1 : L->row_tiles;
 }
 size_t tess_value_bytes(const tess_lower *L, const tess_tensor *t, int i);
+/* Returns the rows of a row tile, of which this rank may have some alone. */
+int64_t tess_rows_of_all(const tess_lower *L, const tess_tensor *t, int i);
 /* Emits the sum of a gradient's tile into another, or its copy. */
 void tess_lower_add(tess_lower *L, const tess_tensor *t, int i, tess_tile *from, tess_tile *to, bool acc);
 
-/* ---- spans of sequences (spans.c) ---- */
+/* ---- spans of sequences (spans.c, whole_sequences.c) ---- */
 
 /* Returns how the row tiles of what this is made of are cut, and stores how many a micro-batch has here. */
-struct tess_spans tess_lower_spans(const tess_tensor *output, int64_t *row_tiles);
+struct tess_spans tess_lower_spans(const tess_tensor *output, bool deterministic, int64_t *row_tiles);
+/* Returns whether a node goes by spans of sequences of this length; else it has whole ones. */
+bool tess_takes_spans(const tess_node *n, int64_t length);
+/* Returns whether a tensor's row tiles are spans. An input that is not by rows, as bounds are, is there for all spans
+ * of its sequence. A row may have several places in an activation, as one that goes through several experts. */
+static inline bool tess_is_cut(const tess_lower *L, const tess_tensor *t)
+{
+    const int64_t length = L->cut.length;
+    if (!L->cut.rows || t->dim[1] < length) return false;
+    return t->kind == TESS_KIND_ACTIVATION ? t->dim[1] % length == 0 : t->dim[1] == length;
+}
+/* Returns the place of the rank that has a whole sequence of a micro-batch, and stores which of its pieces that is of.
+ */
+int64_t tess_spans_owner(const struct tess_spans *s, int64_t sequence, int64_t *piece);
+/* Returns whether what a node makes has a row tile i on this rank: of one that is not cut the first of a sequence is.
+ */
+bool tess_lower_has(const tess_lower *L, const tess_tensor *t, int i);
+/* Emit the tasks of a node's row tile i where it has whole sequences: with the first of a sequence. */
+void tess_lower_whole_forward(tess_lower *L, const tess_node *n, int i);
+void tess_lower_whole_backward(tess_lower *L, const tess_node *n, int i);
+/* What the rule of such a node sees of tensors in spans. */
+enum { TESS_WHOLE_PARTS = 2 * (TESS_MOST_INPUTS + 1) };
+struct tess_whole {
+    struct tess_whole_part {
+        const tess_tensor *t;
+        bool gradient;
+        tess_tile *tile;
+    } part[TESS_WHOLE_PARTS];
+    int parts;
+};
+/* Returns the whole sequence of a tensor, or of its gradient; NULL: it has none yet (emit.c). */
+tess_tile *tess_whole_find(const struct tess_whole *w, const tess_tensor *t, bool gradient);
+void tess_whole_add(struct tess_whole *w, const tess_tensor *t, bool gradient, tess_tile *tile);
 /* Refuses what ranks that share sequences cannot do. */
 tess_status tess_check_sequence(const tess_tensor *output, const tess_step_conf *c);
 /* Returns the span of its sequence that row tile i is. */
 static inline int64_t tess_span_of(const tess_lower *L, int i)
 {
-    return L->cut.first + i % L->cut.here;
+    return tess_span_at(&L->cut, L->cut.place, i % L->cut.here, L->cut.here);
 }
 
-/* ---- rows that change nothing (idle.c) ---- */
+/* ---- rows that change nothing (idle_rows.c) ---- */
 
 /* Makes room for how many rows of each sequence can change the loss, where the graph tells. */
 void tess_lower_idle(tess_lower *L, const bool *wanted);
@@ -162,7 +199,8 @@ double tess_lower_idle_fill(const tess_graph *g, const tess_lowered *low, int64_
 
 /* ---- passes over nodes (passes.c) ---- */
 
-/* Emits the forward tasks of nodes [first, end) for a micro-batch. */
+/* Emits the forward tasks of nodes [first, end) for a micro-batch, behind the late updates of the parameters that they
+ * are the first to use. */
 void tess_lower_forward(tess_lower *L, int first, int end, const bool *wanted);
 /* Emits their backward tasks, behind the recomputation of what they read. `put`, if any, says which must wait until the
  * end of the step: */
@@ -171,6 +209,9 @@ void tess_lower_backward(tess_lower *L, int first, int end, const bool *wanted, 
 void tess_lower_owed(tess_lower *L);
 /* Emits those of one that waited. */
 void tess_lower_node_backward(tess_lower *L, const tess_node *n);
+/* Finds which of a group's nodes [first, last] are computed again: those that the backward pass reads, or others of
+ * them do, and that are not kept. */
+void tess_lower_again(const tess_lower *L, int first, int last, const bool *wanted, bool *again);
 /* Returns which group of blocks is recomputed together; -1: none. */
 int tess_lower_group(const tess_lower *L, const tess_node *n);
 /* Is done with the gradient of a row tile of t. */
@@ -208,32 +249,61 @@ struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool t
 /* Emits this section's passes, and leaves in `wanted` the nodes that are its own. */
 void tess_lower_pipeline(tess_lower *L, bool *wanted);
 
-/* ---- messages (reduce.c) ---- */
+/* ---- messages (parcels.c) ---- */
 
+/* A whole tile goes to a rank or comes from it. */
+void tess_lower_message(tess_lower *L, tess_use use, int peer, int tag, bool sends);
+
+/* ---- of weights (gathers.c) ---- */
+
+/* The slices of a tile, `size` bytes an element, go from their owners to everyone. */
+void tess_lower_share(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, size_t size, int kind);
+/* Returns a program that makes whole weights of their owners' slices. */
+tess_program *tess_lower_sharing(tess_graph *g);
+/* A parameter of several sections: its weight goes from the first to the others. */
+void tess_lower_tell(tess_lower *L, const tess_tensor *p, int64_t j);
+
+/* ---- of gradients (gradients.c) ---- */
+
+/* The leaves of this micro-batch are complete. */
+void tess_lower_grown(tess_lower *L, const tess_tensor *p);
 /* A parameter's gradient is complete: its sum over all micro-batches and ranks goes where its states are. */
 void tess_lower_reduce(tess_lower *L, tess_tensor *p);
 /* The same of this micro-batch's alone, early. */
 void tess_lower_give_up(tess_lower *L, tess_tensor *p);
-/* The slices of a tile, `size` bytes an element, go from their owners to everyone. */
-void tess_lower_share(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, size_t size, int kind);
-/* A whole tile goes to a rank or comes from it. */
-void tess_lower_message(tess_lower *L, tess_use use, int peer, int tag, bool sends);
-/* The same of a tile that all ranks of the tensor dimension have alike, each with a peer in another section. Each sends
- * a run of it, and the receivers give each other theirs: so it goes once over the network between their nodes, and not
- * once for each rank. */
-void tess_lower_cross(tess_lower *L, tess_use use, int peer, int tag, bool sends);
 /* Ends a step for a parameter of several sections. */
 void tess_lower_tied(tess_lower *L, tess_tensor *p);
-/* Its weight goes to the other sections. */
-void tess_lower_tell(tess_lower *L, const tess_tensor *p, int64_t j);
+
+/* ---- of what ranks add up (sums.c) ---- */
+
+/* Of a tile of so many rows each rank of the tensor dimension adds up its own; or gives them to the others. */
+void tess_lower_sum_rows(tess_lower *L, tess_tile *t, int64_t rows, int64_t width);
+void tess_lower_give_rows(tess_lower *L, tess_tile *t, int64_t rows, int64_t width);
+/* Adds up what ranks of the tensor dimension have of a gradient, where each has some rows of what reads the parameter.
+ */
+void tess_lower_join_rows(tess_lower *L, const tess_tensor *p);
+/* The same as tess_lower_message of a tile that all ranks of the tensor dimension have alike, each with a peer in
+ * another section. Each sends a run of it, and the receivers give each other theirs: so it goes once over the network
+ * between their nodes, and not once for each rank. */
+void tess_lower_cross(tess_lower *L, tess_use use, int peer, int tag, bool sends);
 /* Exact sums over all ranks; `which` of a step's it is. */
 void tess_lower_total(tess_lower *L, tess_tile *sum, int64_t sums, int which);
-/* Returns a program that makes whole weights of their owners' slices. */
-tess_program *tess_lower_sharing(tess_graph *g);
-/* The leaves of this micro-batch are complete. */
-void tess_lower_grown(tess_lower *L, const tess_tensor *p);
 
-/* ---- the optimizer (optimizer.c) ---- */
+/* ---- what recomputation keeps (keeps.c) ---- */
+
+/* Stores which nodes' outputs a step keeps. */
+void tess_lower_keeps(const tess_step_conf *conf, bool *kept);
+/* Of a node: the time that its forward tasks take and the size of its output, in any units. */
+typedef struct tess_price {
+    int64_t time, size;
+} tess_price;
+/* Lists the nodes that a step which keeps none would compute again, first those that save the most time for their size;
+ * price[node] is the same on all ranks, and so is the list. Returns how many there are, and stores how many of them
+ * save at least so much time for a unit of size; the graph owns the list. */
+int tess_lower_worth(const tess_tensor *output, const tess_step_conf *conf, const tess_price *price, double least,
+                     const int **keep, int *save_it);
+
+/* ---- the optimizer (updates.c) ---- */
 
 /* Returns whether updates wait for the norm of all gradients. */
 static inline bool tess_step_waits(const tess_step_conf *c)

@@ -8,7 +8,7 @@
 static void show(tess_lower *L, const tess_tensor *t, int i, const tess_watch *watch)
 {
     tess_show_arg *a = TESS_ARG(L, tess_show_arg, .watch = watch);
-    a->lent.dtype = L->dtype;
+    a->lent.dtype = tess_dtype_of(L, t);
     a->lent.rows = tess_rows(L, t, i);
     a->lent.columns = tess_width(t);
     a->lent.first = tess_first_row(L, t, i);
@@ -27,6 +27,7 @@ static bool is_shown(const tess_lower *L, const tess_node *n)
 static void enter(tess_lower *L, const tess_node *n)
 {
     L->p->now.of = n ? n->out->name : NULL;
+    L->p->now.node = n ? n->id : 0;
     L->p->now.micro = L->micro0 + L->micro;
 }
 
@@ -35,13 +36,20 @@ static void look(tess_lower *L, const tess_node *n, int first, int end)
 {
     const bool real = n->out->kind != TESS_KIND_LOSS && (!n->out->nd || n->out->nd->element == TESS_REAL);
     for (int i = first; i < end && L->conf->check_finite && real; i++) {
+        if (!tess_lower_has(L, n->out, i)) continue;
         tess_count_arg *a =
             TESS_ARG(L, tess_count_arg, .n = tess_rows(L, n->out, i) * tess_width(n->out), .name = n->out->name);
-        TESS_EMIT(L, &tess_finite[L->dtype], a, {L->value[n->out->id][tess_lower_at(L, i)], TESS_R});
+        TESS_EMIT(L, &tess_finite[tess_dtype_of(L, n->out)], a, {L->value[n->out->id][tess_lower_at(L, i)], TESS_R});
     }
     for (int w = 0; w < L->conf->watches && !L->recomputing && is_shown(L, n); w++)
         for (int i = first; i < end && !strcmp(L->conf->watch[w].name, n->out->name); i++)
-            show(L, n->out, i, &L->conf->watch[w]);
+            if (tess_lower_has(L, n->out, i)) show(L, n->out, i, &L->conf->watch[w]);
+}
+
+/* It goes by row tiles as they are cut. */
+static bool by_tiles(const tess_lower *L, const tess_node *n)
+{
+    return !L->cut.rows || tess_takes_spans(n, L->cut.length);
 }
 
 static void forward_tiles(tess_lower *L, const tess_node *n, int first, int end)
@@ -49,7 +57,7 @@ static void forward_tiles(tess_lower *L, const tess_node *n, int first, int end)
     enter(L, n);
     for (int i = first; i < end; i++) {
         tess_lower_rows(L, n, i);
-        n->op->forward(L, n, i);
+        (by_tiles(L, n) ? n->op->forward : tess_lower_whole_forward)(L, n, i);
     }
     tess_lower_rows(L, NULL, 0);
     const int tiles = tess_lower_tiles(L, n->out);
@@ -64,7 +72,8 @@ static void forward_tiles(tess_lower *L, const tess_node *n, int first, int end)
  * spans each node is: row tiles of an op are what is parallel. */
 static bool goes_with(const tess_lower *L, const tess_node *a, const tess_node *b)
 {
-    return L->cut.rows && a->block == b->block && a->op->by_rows && b->op->by_rows && !a->op->bounds && !b->op->bounds;
+    return L->cut.rows && a->block == b->block && a->op->by_rows && b->op->by_rows && !a->op->bounds &&
+           !b->op->bounds && by_tiles(L, a) && by_tiles(L, b);
 }
 static int run_end(const tess_lower *L, int first, int end)
 {
@@ -107,8 +116,7 @@ static unsigned reads_of(const tess_lower *L, const tess_node *n)
     return params ? n->op->reads : n->op->reads & ~n->op->reads_for_params;
 }
 
-/* Finds which of a group's nodes [first, last] the backward pass reads, so that they are computed again. */
-static void find_again(const tess_lower *L, int first, int last, const bool *wanted, bool *again)
+void tess_lower_again(const tess_lower *L, int first, int last, const bool *wanted, bool *again)
 {
     bool *need = tess_alloc((size_t)L->g->tensors);
     memset(again, 0, (size_t)L->g->nodes);
@@ -121,7 +129,7 @@ static void find_again(const tess_lower *L, int first, int last, const bool *wan
     }
     for (int k = last; k >= first; k--) {
         const tess_node *n = L->g->node[k];
-        if (!wanted[k] || !(need[n->out->id] || (reads_of(L, n) & TESS_READS_AUX))) continue;
+        if (!wanted[k] || L->kept[k] || !(need[n->out->id] || (reads_of(L, n) & TESS_READS_AUX))) continue;
         again[k] = true;
         for (int i = 0; i < n->inputs; i++)
             if (n->in[i]) need[n->in[i]->id] = true;
@@ -142,6 +150,7 @@ static void complete(tess_lower *L, const struct tess_owed *o)
     if (o->early) tess_lower_give_up(L, o->p);
     if (!o->last) return;
     if (!L->early[o->p->id]) tess_lower_reduce(L, o->p);
+    tess_lower_join_rows(L, o->p);
     if (!L->conf->keep_gradients) tess_lower_update(L, o->p);
 }
 
@@ -188,7 +197,7 @@ static void backward_tiles(tess_lower *L, const tess_node *n, int first, int end
     enter(L, n);
     for (int i = first; n->op->backward && i < end; i++) {
         tess_lower_rows(L, n, i);
-        n->op->backward(L, n, i);
+        (by_tiles(L, n) ? n->op->backward : tess_lower_whole_backward)(L, n, i);
     }
     tess_lower_rows(L, NULL, 0);
     enter(L, NULL);
@@ -247,6 +256,12 @@ void tess_lower_count(tess_lower *L, const bool *wanted)
 
 void tess_lower_forward(tess_lower *L, int first, int end, const bool *wanted)
 {
+    const int far = end + L->conf->late_ahead * (end - first), last = far < L->g->nodes ? far : L->g->nodes;
+    for (int k = first; k < last && L->late_norm; k++)
+        for (int i = 0; wanted[k] && i < L->g->node[k]->inputs; i++) {
+            tess_tensor *p = L->g->node[k]->in[i];
+            if (p && p->kind == TESS_KIND_PARAM) tess_lower_late(L, p);
+        }
     L->stretch++;
     forward(L, first, end, wanted);
 }
@@ -293,7 +308,7 @@ void tess_lower_backward(tess_lower *L, int first, int end, const bool *wanted, 
         if (recomputes) {
             int from = k;
             while (from > 0 && tess_lower_group(L, L->g->node[from - 1]) == s) from--;
-            find_again(L, from, k, wanted, again);
+            tess_lower_again(L, from, k, wanted, again);
             L->recomputing = true;
             forward(L, from, run, again);
             L->recomputing = false;

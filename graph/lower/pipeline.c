@@ -169,14 +169,14 @@ struct crossing {
     int from, first, last; /* chunks: of its producer, and the first and last that read it, on one other section */
 };
 
-/* Every tensor with each other section that reads it. */
-static struct crossing *crossings(const tess_lower *L, const int *chunk, int *n)
+/* Every tensor with each other section that reads it; `wanted` are the nodes of all sections. */
+static struct crossing *crossings(const tess_lower *L, const int *chunk, const bool *wanted, int *n)
 {
     int room = 16, p = L->grid->pipeline;
     struct crossing *all = tess_alloc((size_t)room * sizeof *all);
     *n = 0;
     for (int k = 0; k < L->g->nodes; k++)
-        for (int i = 0; i < L->g->node[k]->inputs; i++) {
+        for (int i = 0; wanted[k] && i < L->g->node[k]->inputs; i++) {
             const tess_tensor *t = L->g->node[k]->in[i];
             if (!t || t->kind != TESS_KIND_ACTIVATION) continue;
             int from = chunk[t->producer->id], to = chunk[k], at = 0;
@@ -213,15 +213,34 @@ static tess_use coming(tess_lower *L, const tess_tensor *t, int i)
     return use;
 }
 
-/* All row tiles of a tensor, or of its gradient, of this micro-batch: to or from a section. */
-static void cross(tess_lower *L, const tess_tensor *t, int section, bool sends, bool gradient)
+/* A gradient of zeros, the same for all micro-batches: it is sent when the tiles of its own are the next one's. */
+static tess_use zeros_of(tess_lower *L, const tess_tensor *t, int i)
 {
-    int64_t number = (int64_t)t->id * L->micros + L->micro;
-    for (int i = 0; i < L->row_tiles; i++) {
+    if (!L->none) L->none = tess_arena_get(L->p->arena, (size_t)L->g->tensors * sizeof *L->none);
+    if (!L->none[t->id]) L->none[t->id] = tess_arena_get(L->p->arena, (size_t)L->row_tiles * sizeof **L->none);
+    tess_tile **zeros = &L->none[t->id][i];
+    if (*zeros) return (tess_use){*zeros, TESS_R};
+    *zeros = tess_program_tile(L->p, tess_value_bytes(L, t, i), TESS_ROLE_ACTIVATION, t->name);
+    tess_use none = {*zeros, TESS_W};
+    tess_grad_zero(L, tess_dtype_of(L, t), tess_rows(L, t, i) * tess_width(t), &none);
+    return (tess_use){*zeros, TESS_R};
+}
+
+/* All row tiles of a tensor, or of its gradient, of this micro-batch: to or from a section. All sections have one
+ * number for what crosses. */
+static void cross(tess_lower *L, const tess_tensor *t, int64_t crossing, int section, bool sends, bool gradient)
+{
+    const int64_t number = crossing * L->micros + L->micro;
+    for (int i = 0; i < tess_lower_tiles(L, t); i++) {
         int64_t at = L->micro * L->row_tiles + i, tag = 2 * (number * L->row_tiles + i) + gradient;
         TESS_ASSERT(tag < TESS_TAGS_TENSOR - TESS_TAGS_PIPELINE);
+        if (!tess_lower_has(L, t, i)) continue;
         bool acc = false;
-        tess_use use = sends ? (gradient ? tess_grad_read(L, t, i) : tess_in(L, t, i)) : (tess_use){0};
+        tess_use use = {0};
+        if (sends && gradient)
+            use = tess_has_gradient(L, t, i) ? tess_grad_read(L, t, i) : zeros_of(L, t, i);
+        else if (sends)
+            use = tess_in(L, t, i);
         if (!sends && !gradient) use = coming(L, t, i);
         if (!sends && gradient) {
             if (L->grad[t->id][at]) { /* this section has readers of its own: what comes is added */
@@ -232,13 +251,13 @@ static void cross(tess_lower *L, const tess_tensor *t, int section, bool sends, 
                 use = tess_grad_write(L, t, i, &(bool){0});
         }
         L->lane = lane_of(L, sends ? tess_grid_section(L->grid) : section, gradient);
-        (t->apart ? tess_lower_message : tess_lower_cross)(L, use, rank_of_section(L, section),
-                                                           (int)(TESS_TAGS_PIPELINE + tag), sends);
+        (t->apart || t->divided ? tess_lower_message : tess_lower_cross)(L, use, rank_of_section(L, section),
+                                                                         (int)(TESS_TAGS_PIPELINE + tag), sends);
         L->lane = TESS_LANE_STEP;
         if (!acc) continue;
         tess_use to = tess_grad_write(L, t, i, &acc);
         tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = tess_rows(L, t, i) * tess_width(t), .acc = true);
-        TESS_EMIT(L, &tess_add_into[L->dtype], a, {use.tile, TESS_R}, to);
+        TESS_EMIT(L, &tess_add_into[tess_dtype_of(L, t)], a, {use.tile, TESS_R}, to);
     }
 }
 
@@ -289,8 +308,8 @@ static void transfer_until(tess_lower *L, double time, const struct transfer *t,
         const struct transfer *x = &t[*at];
         const struct crossing *c = &all[x->crossing];
         L->micro = x->micro;
-        cross(L, c->t, (x->sends == x->gradient ? c->from : c->first) % p, x->sends, x->gradient);
-        for (int i = 0; i < L->row_tiles && x->sends && x->gradient; i++) tess_lower_release(L, c->t, i);
+        cross(L, c->t, x->crossing, (x->sends == x->gradient ? c->from : c->first) % p, x->sends, x->gradient);
+        for (int i = 0; i < tess_lower_tiles(L, c->t) && x->sends && x->gradient; i++) tess_lower_release(L, c->t, i);
     }
 }
 
@@ -344,7 +363,7 @@ void tess_lower_pipeline(tess_lower *L, bool *wanted)
     double known, span, *ends;
     size_t count, at = 0;
     int *chunk = tess_pipeline_chunks(L->g);
-    struct crossing *all = crossings(L, chunk, &cross_count);
+    struct crossing *all = crossings(L, chunk, wanted, &cross_count);
     struct tess_pass *pass = tess_pipeline_order(L->grid, L->micros, L->conf->train, &n, &ends, &known, &span);
     struct transfer *t = transfers(L, all, cross_count, ends, &count);
     int *sets = tess_alloc((size_t)chunks(L->grid) * sizeof *sets);
@@ -352,6 +371,8 @@ void tess_lower_pipeline(tess_lower *L, bool *wanted)
     for (int k = 0; k < L->g->nodes; k++) wanted[k] &= chunk[k] % p == mine;
     tess_lower_count(L, wanted);
     for (int c = mine; c < chunks(L->grid); c += p) sets[c] = in_flight(L, pass, n, c, t, count);
+    for (int k = 0; k < L->g->params && L->late_norm; k++) /* one place in the order that all sections have */
+        if (L->g->param[k]->held->on.shared && !L->g->param[k]->held->on.absent) tess_lower_late(L, L->g->param[k]);
     for (int k = 0; k <= n; k++) {
         const double time = k < n ? pass[k].time : HUGE_VAL;
         if (k < n) begin_pass(L, &pass[k], sets[pass[k].chunk]);

@@ -186,19 +186,23 @@ void tess_program_finish(tess_program *p, bool keep_gradients)
     free(index);
 }
 
-static bool comes_late(const tess_task *t)
+bool tess_task_comes_late(const tess_task *t)
 {
+    if (t->cl == &tess_bundle_either[t->cl->dtype]) {
+        const tess_bundle_part *part = ((const tess_bundle_arg *)t->arg)->part;
+        return tess_task_comes_late(&(tess_task){.cl = part->cl, .arg = part->arg});
+    }
     return tess_codelet_updates(t->cl) && ((const tess_update_arg *)t->arg)->late;
 }
 
 tess_status tess_program_run(const tess_program *p, bool late)
 {
     for (size_t k = 0, n; k < p->tasks; k += n) {
-        if (!late && comes_late(&p->task[k])) {
+        if (!late && tess_task_comes_late(&p->task[k])) {
             n = 1;
             continue;
         }
-        for (n = 1; k + n < p->tasks && (late || !comes_late(&p->task[k + n]));) n++;
+        for (n = 1; k + n < p->tasks && (late || !tess_task_comes_late(&p->task[k + n]));) n++;
         TESS_TRY(tess_submit_all(p->task + k, n));
     }
     return TESS_OK;

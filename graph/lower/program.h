@@ -6,6 +6,7 @@
 /* Where a task comes from. */
 typedef struct tess_origin {
     const char *of; /* the tensor whose op has it; NULL: it is the step's, an update or a sum */
+    int node;       /* the op's node, where there is one */
     int64_t micro;  /* the micro-batch of the whole step, where it is an op's */
     bool backward;  /* it belongs to a backward pass */
 } tess_origin;
@@ -50,6 +51,10 @@ void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const 
 void tess_program_fuse(tess_program *p);
 /* Makes one of small tasks that follow each other, or could (bundle.c). */
 void tess_program_bundle(tess_program *p);
+/* Makes one of tasks over the same rows, where all tiles of the list together are within so many bytes (chains.c). */
+void tess_program_chain(tess_program *p, uint64_t room);
+/* Returns whether it is an update of the step before, or several of them. */
+bool tess_task_comes_late(const tess_task *t);
 /* Marks each tile's last use before it is written anew. A gradient that the program reads before it writes it is that
  * of the step before. Until a plan says more, a tile leaves RAM after each use. */
 void tess_program_finish(tess_program *p, bool keep_gradients);

@@ -1,6 +1,6 @@
-/* Spans: a sequence that is longer than a row tile should be is cut into several, where all ops can take it so: those
- * that go by rows, and attention, which goes over the spans of keys one after the other. Where some op looks along the
- * sequence in another way, row tiles have whole sequences. */
+/* Spans: a sequence that is longer than a row tile should be is cut into several. Ops by rows take it so, and
+ * attention, which goes over the spans of keys one after the other. What looks along the sequence in another way has
+ * them put together (whole_sequences.c). Where a graph has generic ops, row tiles have whole sequences. */
 #include "lower.h"
 #include <stdlib.h>
 
@@ -9,32 +9,47 @@ enum {
     MOST_PIECES = 8
 };
 
-static bool takes_spans(const tess_node *n, int64_t length)
+/* Rows of a sequence, or the places that each of them has. */
+static bool has_rows(const tess_tensor *t, int64_t length)
 {
-    if (!n->op->by_rows || (n->op->whole && n->in[n->op->whole])) return false;
-    if (n->out->kind != TESS_KIND_LOSS && n->out->dim[1] != length) return false;
+    return t->dim[1] == length || (t->kind == TESS_KIND_ACTIVATION && t->dim[1] && t->dim[1] % length == 0);
+}
+
+bool tess_takes_spans(const tess_node *n, int64_t length)
+{
+    if (n->op->by_places) return true;
+    if (!n->op->by_rows) return false;
+    if (n->out->kind != TESS_KIND_LOSS && !has_rows(n->out, length)) return false;
     for (int i = 0; i < n->inputs; i++) {
         const tess_tensor *t = n->in[i];
         if (!t || t->kind == TESS_KIND_PARAM || t->kind == TESS_KIND_LOSS) continue;
-        if (t->nd || (t->dim[1] != length && !(n->op->bounds && i == n->op->bounds))) return false;
+        if (t->nd || (n->op->bounds ? t->dim[1] != length && i != n->op->bounds : !has_rows(t, length))) return false;
     }
     return true;
 }
 
-/* Returns whether all that the output is made of can be cut, and stores how long sequences are. */
+static bool is_generic(const tess_node *n)
+{
+    bool is = n->out->nd;
+    for (int i = 0; i < n->inputs; i++) is = is || (n->in[i] && n->in[i]->nd);
+    return is;
+}
+
+/* Returns whether sequences can be cut for an output, and stores how long they are. */
 static bool can_cut(const tess_tensor *output, int64_t *length)
 {
     const tess_graph *g = output->g;
-    bool *wanted = tess_alloc((size_t)g->nodes + 1), all = output->producer && !g->cache;
+    bool *wanted = tess_alloc((size_t)g->nodes + 1), can = output->producer && !g->cache, some = false;
     *length = 0;
     tess_lower_mark(output, wanted);
-    for (int k = 0; k < g->nodes && all; k++) {
+    for (int k = 0; k < g->nodes && can; k++) {
         if (!wanted[k] || !g->node[k]->in[0]) continue;
         if (!*length) *length = g->node[k]->in[0]->dim[1];
-        all = takes_spans(g->node[k], *length);
+        can = !is_generic(g->node[k]);
+        some = some || tess_takes_spans(g->node[k], *length);
     }
     free(wanted);
-    return all;
+    return can && some;
 }
 
 /* The rows of spans, at most `rows`, whose number is a multiple of `unit`; 0: there are none of at least `least`. */
@@ -69,23 +84,49 @@ static int64_t pieces_of(int64_t spans)
     return pieces;
 }
 
-struct tess_spans tess_lower_spans(const tess_tensor *output, int64_t *row_tiles)
+/* How ranks share the sequences of a graph in attention: all have the keys of each, `ring`, where heads cannot be
+ * shared out or would be more bytes; if queries then see what is before them alone, a rank has early spans and late
+ * ones. */
+static void share_attention(const tess_graph *g, bool *ring, bool *causal)
+{
+    const double size = (double)tess_dtype_size(g->conf.dtype);
+    double heads = 0, keys = 0;
+    *ring = false, *causal = true;
+    for (int k = 0; k < g->nodes; k++) {
+        const tess_node *n = g->node[k];
+        if (!n->op->sends) continue;
+        const tess_sends s = n->op->sends(n, g->conf.grid.sequence, g->conf.grid.tensor);
+        *ring = *ring || s.heads < 0;
+        *causal = *causal && s.causal;
+        heads += s.heads * size, keys += s.keys * size + s.sums * sizeof(float);
+    }
+    *ring = *ring || keys < heads;
+}
+
+struct tess_spans tess_lower_spans(const tess_tensor *output, bool deterministic, int64_t *row_tiles)
 {
     const tess_graph *g = output->g;
     const int64_t sequences = g->tile_sequences ? g->tile_sequences : 1, ranks = g->conf.grid.sequence;
-    struct tess_spans s = {.all = 1, .here = 1, .pieces = 1};
+    struct tess_spans s = {.all = 1, .here = 1, .ranks = 1, .pieces = 1};
     *row_tiles = (g->batch + sequences - 1) / sequences;
     if (!can_cut(output, &s.length) || (s.length <= g->conf.tile_rows && ranks == 1)) return s;
+    bool causal = false;
+    if (ranks > 1) share_attention(g, &s.ring, &causal);
     s.rows = rows_alone(s.length, g->conf.tile_rows);
-    if ((s.length + s.rows - 1) / s.rows % ranks) {
-        const int64_t rows = rows_of(s.length, s.rows, ranks, 0);
+    for (int64_t unit = ranks; unit <= 2 * ranks; unit += ranks) {
+        const bool wanted = unit == ranks || (s.ring && causal && !deterministic);
+        if (!wanted || (s.length + s.rows - 1) / s.rows % unit == 0) continue;
+        const int64_t rows = rows_of(s.length, s.rows, unit, 0);
         if (rows) s.rows = rows;
     }
     s.all = (s.length + s.rows - 1) / s.rows;
     if (s.all % ranks) return s; /* is refused */
     s.here = s.all / ranks;
-    s.first = s.here * tess_grid_sequence(&g->conf.grid);
-    s.pieces = pieces_of(s.all) % ranks ? 1 : pieces_of(s.all) / ranks;
+    s.ranks = ranks;
+    s.place = tess_grid_sequence(&g->conf.grid);
+    const int64_t pieces = deterministic ? pieces_of(s.all) : ranks;
+    s.zigzag = s.ring && causal && s.here % 2 == 0 && (!deterministic || pieces % (2 * ranks) == 0);
+    s.pieces = pieces % ranks ? 1 : pieces / ranks;
     *row_tiles = g->batch * s.here;
     return s;
 }
@@ -120,31 +161,36 @@ static tess_status check_bits(const tess_graph *g, const struct tess_spans *s, c
     return TESS_OK;
 }
 
+/* The last span has a row for each rank that has some of its rows. */
+static tess_status check_rows(const tess_tensor *output)
+{
+    const tess_grid *grid = &output->g->conf.grid;
+    int64_t row_tiles;
+    const struct tess_spans s = tess_lower_spans(output, false, &row_tiles);
+    const int64_t last = s.rows ? s.length - (s.all - 1) * s.rows : grid->tensor;
+    if (!grid->rows || last >= grid->tensor) return TESS_OK;
+    return tess_error(TESS_INVALID, "step",
+                      "%d ranks share the rows of each tile, but the last of a sequence has %lld of %lld rows (other "
+                      "tiles.rows leave it more)",
+                      grid->tensor, (long long)last, (long long)s.length);
+}
+
 tess_status tess_check_sequence(const tess_tensor *output, const tess_step_conf *c)
 {
     const tess_graph *g = output->g;
     const int ranks = g->conf.grid.sequence;
     int64_t row_tiles, length;
+    TESS_TRY(check_rows(output));
     if (ranks == 1) return TESS_OK;
     if (!can_cut(output, &length))
         return tess_error(TESS_INVALID, "step",
-                          "%d ranks share each sequence, but some op of %s looks along it (as T5's bias by distance, "
-                          "experts, picks and ops of a program's own do)",
+                          "%d ranks share each sequence, but %s has ops that have whole ones (as generic ops do)",
                           ranks, output->name);
-    const struct tess_spans s = tess_lower_spans(output, &row_tiles);
+    const struct tess_spans s = tess_lower_spans(output, c->deterministic, &row_tiles);
     if (s.all % ranks)
         return tess_error(TESS_INVALID, "step",
                           "%d ranks share each sequence, but %lld rows are %lld spans of %lld (a multiple of %d rows "
                           "makes a multiple of the ranks)",
                           ranks, (long long)length, (long long)s.all, (long long)s.rows, SPAN_UNIT * ranks);
-    for (int k = 0; k < g->nodes; k++) {
-        const tess_node *n = g->node[k];
-        const int64_t most = n->op->heads ? n->op->heads(n) : ranks;
-        if (most % ranks)
-            return tess_error(TESS_INVALID, n->out->name,
-                              "%d ranks share each sequence, but attention has %lld heads of keys (expected a "
-                              "multiple of the ranks)",
-                              ranks, (long long)most);
-    }
     return check_bits(g, &s, c);
 }

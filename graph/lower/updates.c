@@ -39,7 +39,7 @@ tess_tile *tess_lower_loss(tess_lower *L)
                  0, &L->losses_exact);
 }
 
-/* Says where the rows of a state are in the whole parameter. */
+/* Returns where the rows of a state are in the whole parameter. */
 static tess_kept kept_of(const tess_tensor *p, const struct tess_state *s)
 {
     tess_kept kept = tess_param_kept(p);

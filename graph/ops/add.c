@@ -1,11 +1,6 @@
 /* add: y = a + b, elementwise. Its gradient is passed on to both without a copy. */
 #include "lowering.h"
 
-static tess_status infer(tess_node *n)
-{
-    return tess_same_shape(n);
-}
-
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
     tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = tess_rows(L, n->out, i) * tess_width(n->out));
@@ -22,7 +17,7 @@ static void backward(tess_lower *L, const tess_node *n, int i)
 const tess_op tess_op_add = {
     .name = "add",
     .takes = "a, b",
-    .infer = infer,
+    .infer = tess_same_shape,
     .forward = forward,
     .backward = backward,
     .columns = TESS_COLUMNS_SAME,

@@ -5,8 +5,9 @@
 static tess_status infer(tess_node *n)
 {
     const tess_tensor *ids = n->in[0], *table = n->in[1], *pos = n->in[2];
-    if (ids->kind != TESS_KIND_INPUT || table->kind != TESS_KIND_PARAM || table->rank != 2)
-        return tess_shape_error(n, "ids must be an input (B,T) and the table a parameter (V,C)");
+    const bool given = ids->kind == TESS_KIND_INPUT; /* else some op has made them, within the table */
+    if ((!given && (ids->rank != 3 || ids->dim[2] != 1)) || table->kind != TESS_KIND_PARAM || table->rank != 2)
+        return tess_shape_error(n, "ids must be an input (B,T), or made (B,T,1), and the table a parameter (V,C)");
     if (pos && (pos->kind != TESS_KIND_PARAM || pos->dim[1] != table->dim[1] || pos->dim[0] < ids->dim[1]))
         return tess_shape_error(n, "positions must be (at least T,C)");
     if (pos && pos->cut->tiles > TESS_MOST_USES - 3)
@@ -16,7 +17,7 @@ static tess_status infer(tess_node *n)
         return tess_shape_error(n, "the scale is %g (expected above 0)", (double)*(const float *)n->attributes);
     if (!(ids->noise >= 0 && isfinite(ids->noise)))
         return tess_shape_error(n, "the noise is %g (expected 0 or more)", (double)ids->noise);
-    tess_limit_ids(n->in[0], 0, table->cut->whole[0] - 1, table->name);
+    if (given) tess_limit_ids(n->in[0], 0, table->cut->whole[0] - 1, table->name);
     tess_set_shape(n, 3, ids->dim[0], ids->dim[1], table->dim[1]);
     return TESS_OK;
 }
@@ -79,6 +80,7 @@ static void backward(tess_lower *L, const tess_node *n, int i)
 const tess_op tess_op_embedding = {
     .name = "embedding",
     .takes = "ids, table, positions?",
+    .reads = TESS_READS_IN0,
     .infer = infer,
     .forward = forward,
     .backward = backward,

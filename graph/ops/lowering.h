@@ -55,8 +55,13 @@ tess_tensor *tess_attention_in_cache(tess_tensor *q, tess_tensor *k, tess_tensor
 
 /* Returns the dtype of activations. */
 tess_dtype tess_real(const tess_lower *L);
+/* Returns the dtype in which tasks read a tensor's floats, and in which its gradient is written. */
+tess_dtype tess_dtype_of(const tess_lower *L, const tess_tensor *t);
+tess_dtype tess_grad_dtype(const tess_lower *L, const tess_tensor *t);
 /* The step has a backward pass. */
 bool tess_trains(const tess_lower *L);
+/* The same step has the same bits on any number of ranks. */
+bool tess_is_deterministic(const tess_lower *L);
 /* The step generates: its rows are few, or the sequences so, and what is parallel is the work on one tile of rows. */
 bool tess_generates(const tess_lower *L);
 /* Returns the rows of tensor t in row tile i. */
@@ -67,13 +72,28 @@ int64_t tess_first_row(const tess_lower *L, const tess_tensor *t, int i);
 struct tess_spans {
     int64_t length, rows; /* of a sequence and its spans, but for the last; rows 0: a row tile has whole sequences */
     int64_t all;          /* spans of a sequence; 1 where it is whole */
-    int64_t first, here;  /* those that are this rank's row tiles */
+    int64_t here, ranks;  /* those that are this rank's row tiles; so many ranks have as many each */
+    int64_t place;        /* of this rank among them */
+    bool zigzag;          /* a rank's spans are a run from the front and one as far from the end; else one run */
+    bool ring;            /* for attention they give each other k and v of their spans; else heads for spans */
     int64_t pieces;       /* of `here`: each has a leaf in the tree of a gradient */
 };
+/* Returns the j-th span of those that the rank at a place has, or the j-th of any such parts, of which it has
+ * `here`. */
+static inline int64_t tess_span_at(const struct tess_spans *s, int64_t place, int64_t j, int64_t here)
+{
+    const int64_t half = here / 2;
+    if (!s->zigzag) return place * here + j;
+    return j < half ? place * half + j : here * s->ranks - (place + 1) * half + j - half;
+}
 /* Returns it; NULL: they have whole sequences. */
 const struct tess_spans *tess_spans(const tess_lower *L);
 /* Returns the rows of a span of a sequence. */
 int64_t tess_span_rows(const tess_lower *L, int64_t span);
+/* Returns the place of the first row of row tile i in its sequence, where that is a span; else 0. */
+int64_t tess_first_place(const tess_lower *L, int i);
+/* The gradients of parameters from now on are those of row tile i: for a rule that emits several tiles' tasks. */
+void tess_lower_piece(tess_lower *L, int i);
 /* Returns the number of row tile i among those of all this rank's micro-batches, and stores how many these are. */
 int64_t tess_place(const tess_lower *L, int i, int64_t *places);
 /* Returns the first sequence of row tile i in its micro-batch. */

@@ -1,11 +1,6 @@
 /* mul: y = a b, elementwise. */
 #include "lowering.h"
 
-static tess_status infer(tess_node *n)
-{
-    return tess_same_shape(n);
-}
-
 static tess_map_arg *arg(tess_lower *L, const tess_node *n, int i)
 {
     return TESS_ARG(L, tess_map_arg, .n = tess_rows(L, n->out, i) * tess_width(n->out));
@@ -32,7 +27,7 @@ const tess_op tess_op_mul = {
     .name = "mul",
     .takes = "a, b",
     .reads = TESS_READS_IN0 | TESS_READS_IN1,
-    .infer = infer,
+    .infer = tess_same_shape,
     .forward = forward,
     .backward = backward,
     .columns = TESS_COLUMNS_SAME,

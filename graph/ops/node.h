@@ -30,6 +30,8 @@ typedef struct tess_nd {
     int at;        /* the dimension in which samples lie outermost; -1: it is whole, one tile a micro-batch */
     int64_t times; /* that dimension has so many elements a sample */
     bool fixed;    /* no gradient passes through it */
+    bool turned;   /* of a parameter: whoever described it has it transposed */
+    bool narrow;   /* of floats with rows: they have the graph's dtype; others are of 4 bytes */
 } tess_nd;
 
 struct tess_tensor {
@@ -42,7 +44,10 @@ struct tess_tensor {
     tess_node *producer;     /* NULL for inputs and parameters */
     float noise;             /* of an input: of the embeddings of its ids (tess_noisy) */
     struct tess_range *ids;  /* of an input: the values that ops over it can take */
+    bool ends;               /* a step may end with it */
     bool apart;              /* ranks of the tensor dimension have parts of it, or of its gradient */
+    bool divided;            /* of each row tile they have some rows each; of a parameter: each finds a part of its
+                                gradient */
     tess_cut *cut;           /* of a parameter, as is: */
     struct tess_param *held; /* what it is made of at run time (param_impl.h) */
     const tess_nd *nd;       /* NULL: it is (B, T, C) */
@@ -81,14 +86,59 @@ typedef struct tess_units {
     void (*keep)(tess_node *n, int64_t units, int64_t first, int64_t end);
 } tess_units;
 
+/* How ranks of the tensor dimension share a tensor out: along one dimension, of each of several runs side by side a
+ * part each. A tensor (B, T, C) has dimensions 0 to 2. */
+typedef struct tess_split {
+    int dim, runs;
+    int64_t length[TESS_MOST_BESIDE]; /* of a run, on all of them */
+} tess_split;
+/* Returns whether both are the same. */
+static inline bool tess_split_equal(const tess_split *a, const tess_split *b)
+{
+    bool same = a->dim == b->dim && a->runs == b->runs;
+    for (int k = 0; k < a->runs && same; k++) same = a->length[k] == b->length[k];
+    return same;
+}
+
+typedef enum tess_has {
+    TESS_HAS_ALL, /* every rank has it all; a gradient comes in parts that add up */
+    TESS_HAS_SOME,
+    TESS_HAS_SUM, /* each has a part of a sum */
+} tess_has;
+/* How a node that is shared out has its tensors: its output, and its inputs from 1 on. */
+typedef struct tess_splits {
+    tess_has has[TESS_MOST_INPUTS + 1];
+    tess_split of[TESS_MOST_INPUTS + 1];
+    int64_t divides; /* units divide this too; 0: it says nothing */
+    int runs;        /* where it fails: so many runs side by side might do */
+} tess_splits;
+/* The units [first, end) of so many. */
+typedef struct tess_portion {
+    int64_t units, first, end;
+} tess_portion;
+static inline int64_t tess_portion_of(const tess_portion *s, int64_t length)
+{
+    return length / s->units * (s->end - s->first);
+}
+/* Says how a node of any rank has its tensors where that one is split so, and returns NULL, or why it cannot be. */
+typedef const char *(*tess_splitting)(const tess_node *n, int slot, const tess_split *is, tess_splits *s);
+
 /* A task of `first`, and one of `second` whose use 0 is what the first task writes as its use 2, can be one of `both`.
  * That task has the uses of the first with those of the second put in at place 3, or at 2 where it is not `kept`. */
 typedef struct tess_fusion {
     tess_codelet *first, *second, *both; /* by dtype */
     bool kept;                           /* what is between them is written all the same */
-    size_t bytes;                        /* of the argument of `both`, which `join` makes of theirs */
-    void (*join)(void *arg, const void *first, const void *second);
+    size_t bytes;                        /* of the argument of `both`, which `join` makes of theirs; */
+    void (*join)(void *arg, const void *first, const void *second); /* NULL: it is the second's */
 } tess_fusion;
+
+/* How many numbers a token each of some ranks that share sequences sends, forward and backward; so many ranks of the
+ * tensor dimension decide alike. */
+typedef struct tess_sends {
+    double heads;      /* where heads go for spans; less than 0: they cannot */
+    double keys, sums; /* where all have the keys of each: those and their values; fp32 gradients of these */
+    bool causal;       /* late rows have more work than early ones */
+} tess_sends;
 
 struct tess_op {
     const char *name;
@@ -104,15 +154,20 @@ struct tess_op {
     bool no_gradient; /* or nothing does: no step can need it */
     tess_columns columns;
     tess_units units;
+    /* Of tensors of any rank, where NULL is all of them: */
+    tess_splitting split;
+    void (*keep)(tess_node *n, const tess_splits *s, const tess_portion *of); /* its tensors have their sizes by then */
+    /* Returns the k-th of the output's dimensions that come from a parameter; -1: there are no more. */
+    int (*begins)(const tess_node *n, int k);
     int table;        /* the input whose rows ranks may share out by tiles; 0: none */
     int table_bias;   /* the input that has an element for each of these rows; 0: none */
     bool table_parts; /* with some of the rows the op makes a part of its result, and the parts add up */
     int stack;        /* the input that is a stack of matrices, all of which every rank has; 0: none */
     bool by_rows;     /* a row of the output depends on the same row of the inputs alone, or on those that */
+    bool by_places;   /* it does not, as ops of experts, but takes spans of sequences */
     bool own;         /* it is a program's, which sees rows of padding too */
     int bounds;       /* this input, which has to be there, lets it see; 0: there is none */
-    int whole;        /* with this input it takes whole sequences, not spans of them; 0: there is none */
-    int64_t (*heads)(const tess_node *n); /* into so many parts ranks may share out its columns, all rows of each */
+    tess_sends (*sends)(const tess_node *n, int ranks, int tensor); /* it looks along the sequence, and takes spans */
     int targets;                /* of a loss: the input whose values that are not negative count; 0: micro-batches do */
     int numbers;                /* of a loss: the input whose numbers are summed beside it; 0: there is none */
     const tess_fusion *fusions; /* with what comes before it; zeros end them */

@@ -46,6 +46,10 @@ static void backward(tess_lower *L, const tess_node *n, int i)
               tess_weight(L, n->in[1], 0), tess_aux_in(L, n, i), dx, dgain);
 }
 
+/* add_forward a, b -> x and the norm of x: one task, x is kept */
+static const tess_fusion fusions[] = {{tess_add_forward, tess_rmsnorm_forward, tess_add_rmsnorm_forward, .kept = true},
+                                      {0}};
+
 const tess_op tess_op_rmsnorm = {
     .name = "rmsnorm",
     .takes = "x, gain",
@@ -53,6 +57,7 @@ const tess_op tess_op_rmsnorm = {
     .infer = infer,
     .forward = forward,
     .backward = backward,
+    .fusions = fusions,
     .by_rows = true,
 };
 

@@ -12,13 +12,17 @@ static tess_status infer(tess_node *n)
     if (c->rotary < 2 || c->rotary > c->dim || c->rotary % 2)
         return tess_shape_error(n, "%lld of a head's %lld elements rotate (an even number of them must)",
                                 (long long)c->rotary, (long long)c->dim);
-    if (c->packed && n->in[0]->dim[2] / c->dim % 3)
-        return tess_shape_error(n, "heads must be q, k and v by turns, but there are %lld",
-                                (long long)(n->in[0]->dim[2] / c->dim));
+    if (c->of && (n->in[0]->dim[2] / c->dim % c->of || c->turning < 1 || c->turning >= c->of))
+        return tess_shape_error(n, "of each %lld heads %lld turn, but there are %lld", (long long)c->of,
+                                (long long)c->turning, (long long)(n->in[0]->dim[2] / c->dim));
     if (!(c->base > 0) || isinf(c->base))
         return tess_shape_error(n, "the base is %g (expected above 0)", (double)c->base);
     const tess_rope_scaling *s = &c->scaling;
-    if (s->kind != TESS_ROPE_PLAIN && !(s->factor > 0))
+    for (int64_t i = 0; s->kind == TESS_ROPE_LONG && i < c->rotary / 2; i++)
+        if (i == TESS_MOST_PAIRS || !(s->pair[i] > 0))
+            return tess_shape_error(n, "the scaling's number of pair %lld is %g (expected above 0, of at most %d)",
+                                    (long long)i, i < TESS_MOST_PAIRS ? (double)s->pair[i] : 0, TESS_MOST_PAIRS);
+    if (s->kind != TESS_ROPE_PLAIN && s->kind != TESS_ROPE_LONG && !(s->factor > 0))
         return tess_shape_error(n, "the scaling's factor is %g (expected above 0)", s->factor);
     if (s->kind == TESS_ROPE_LLAMA3 && !(s->low > 0 && s->high > s->low && s->length > 0))
         return tess_shape_error(n, "the scaling is from %g to %g turns in %g positions (expected above 0, and more)",
@@ -40,8 +44,8 @@ static tess_rope_arg *arg(tess_lower *L, const tess_node *n, int i)
     const tess_rope_conf *c = n->attributes;
     return TESS_ARG(L, tess_rope_arg, .rows = tess_rows(L, n->out, i), .sequence = n->out->dim[1],
                     .heads = tess_width(n->out) / c->dim, .dim = c->dim, .rotary = c->rotary, .base = c->base,
-                    .scaling = c->scaling, .packed = c->packed, .half = !c->neighbours, .placed = n->in[1] != NULL,
-                    .row0 = tess_first_row(L, n->out, i));
+                    .scaling = c->scaling, .of = c->of, .turning = c->turning, .half = !c->neighbours,
+                    .placed = n->in[1] != NULL, .row0 = tess_first_row(L, n->out, i));
 }
 
 static void forward(tess_lower *L, const tess_node *n, int i)
@@ -59,12 +63,37 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     tess_emit(L, &tess_rope_backward[tess_real(L)], a, use, n->in[1] ? 3 : 2);
 }
 
-/* Heads stay whole. */
+/* Heads of q, k and v that lie part by part, not head by head. */
+static bool by_part(const tess_node *n)
+{
+    const tess_rope_conf *c = n->attributes;
+    return c->of && tess_width(n->out) == c->of * c->dim;
+}
+
+/* Heads stay whole. By part a unit is a group, as attention has it. */
 static int64_t units(const tess_node *n, bool *exact)
 {
-    *exact = false;
     const tess_rope_conf *c = n->attributes;
-    return tess_width(n->out) / (c->packed ? 3 * c->dim : c->dim);
+    *exact = by_part(n);
+    return *exact ? c->of - c->turning : tess_width(n->out) / (c->of ? c->of * c->dim : c->dim);
+}
+
+static int beside(const tess_node *n, int64_t units, int64_t width[TESS_MOST_BESIDE])
+{
+    const tess_rope_conf *c = n->attributes;
+    if (!by_part(n)) return 1;
+    width[0] = (2 * c->turning - c->of) / units * c->dim;
+    width[1] = width[2] = c->dim;
+    return 3;
+}
+
+static void keep(tess_node *n, int64_t units, int64_t first, int64_t end)
+{
+    tess_rope_conf *c = n->attributes;
+    const int64_t group = c->of / units;
+    if (c->of <= 3) return; /* head by head */
+    c->of = (end - first) * group;
+    c->turning = (end - first) * (group - 1);
 }
 
 const tess_op tess_op_rope = {
@@ -74,7 +103,7 @@ const tess_op tess_op_rope = {
     .forward = forward,
     .backward = backward,
     .columns = TESS_COLUMNS_SAME,
-    .units = {.count = units},
+    .units = {units, beside, keep},
     .by_rows = true,
 };
 

@@ -44,6 +44,7 @@ struct simulation {
     const tess_uses *u;
     const tess_rates *rates;
     uint64_t room, held;
+    uint64_t live, most; /* of tiles that enter, with tasks that have begun */
     struct tile *tile;
     uint8_t *does;     /* [use] */
     uint32_t *waits;   /* [task]: for so many of its uses, and to be let in */
@@ -185,7 +186,7 @@ static void let_go(struct simulation *s, uint32_t task)
     if (!--s->waits[task]) tess_heap_push(&s->ready, task, task);
 }
 
-/* Gives the tile to those whose turn it is: one who writes it or all who read it. */
+/* Hands the tile to those whose turn it is: one who writes it or all who read it. */
 static void grant(struct simulation *s, uint32_t t)
 {
     struct tile *tile = &s->tile[t];
@@ -226,6 +227,7 @@ static void enter(struct simulation *s, uint32_t t)
 static void gone(struct simulation *s, uint32_t t)
 {
     s->held -= s->u->tile[t].bytes;
+    s->live -= s->u->tile[t].bytes;
     s->tile[t].away = true;
     enter(s, t);
 }
@@ -362,6 +364,8 @@ static void begin_tasks(struct simulation *s)
         const double slower = 1 + SLOWER * (busy(&s->read) + busy(&s->write));
         s->body[k] = (struct body){.left = parts, .part = slower * s->seconds[k] / parts};
         man(s, k, 1);
+        s->live += s->enter[k];
+        if (s->live > s->most) s->most = s->live;
         if (parts > 1) tess_heap_push(&s->open, k, k);
         s->idle--;
     }
@@ -422,6 +426,20 @@ static struct way way_of(double rate, double both)
     return (struct way){.alone = rate, .shared = both > 0 && both < 2 ? rate * both / 2 : rate};
 }
 
+/* The most bytes of such tiles where one task follows the other. */
+static uint64_t most_in_order(struct simulation *s)
+{
+    uint64_t live = s->live, most = 0;
+    for (size_t k = 0; k < s->u->tasks; k++) {
+        size_t at = s->u->task[k].first;
+        live += s->enter[k];
+        if (live > most) most = live;
+        for (uint32_t i; next_named(s, k, &at, &i);)
+            if (s->does[i] & LEAVES) live -= s->u->tile[s->u->use[i].tile].bytes;
+    }
+    return most;
+}
+
 /* Two steps, of which the second counts: it begins as the first left things, and ends with its last task. */
 void tess_plan_simulate(const tess_uses *u, const tess_marks *m, const tess_rates *rates, uint64_t room, int workers,
                         tess_forecast *out)
@@ -453,8 +471,11 @@ void tess_plan_simulate(const tess_uses *u, const tess_marks *m, const tess_rate
     s.poll = poll_time(&s, workers);
     run_step(&s);
     const double begin = s.now;
+    const uint64_t in_order = most_in_order(&s);
+    s.most = s.live;
     run_step(&s);
     out->seconds = s.now < INFINITY ? s.now - begin : INFINITY;
+    out->early = s.most > in_order ? s.most - in_order : 0;
     free(s.tile), free(s.does), free(s.waits), free(s.seconds), free(s.enter);
     free(s.read.tile), free(s.write.tile), free(s.body), free(s.helped);
     tess_heap_free(&s.ready), tess_heap_free(&s.events), tess_heap_free(&s.open);

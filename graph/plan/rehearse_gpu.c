@@ -95,6 +95,7 @@ static double bring(struct rehearsal *r, int k, uint32_t t, bool reads)
     const uint64_t bytes = r->u->tile[t].bytes;
     if (l->here[t] < INFINITY) return l->here[t];
     double when = make_room(l, bytes);
+    reads = reads && l->in_rate > 0; /* without a drive it is what the step before left, as late updates find it */
     if (reads) when = work(&l->in, fmax(when, bring(r, k + 1, t, true)), l->latency + (double)bytes / l->in_rate, true);
     l->dirty[t] = false;
     return l->here[t] = when;

@@ -1,13 +1,13 @@
 /* The choice among the ways in which a step can be laid out: its micro-batches one after the other or layer by layer;
  * with clipping, its updates at the end or late, in the next step. Each is another list of the same tasks, so each has
- * a plan of its own, and the one whose step is fastest on paper is taken.
+ * a plan of its own, and the one whose step is fastest on paper is taken; without a drive, by rules that need no time.
+ * Where blocks are computed again, as much of them is kept as there is room for (lower/keeps.c).
  *
  * Nothing is decided for tiles until a way is: plans are values, and the best one's marks are applied at the end. All
  * ranks take the same way: by what the rank has to do that does worst in it. They ask each other the same questions in
  * the same order, whatever memory a rank has: one without a GPU or a cap asks with nothing of its own. */
-#include "describe.h"
+#include "lower.h"
 #include "plan.h"
-#include "program.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -113,10 +113,10 @@ static tess_status fastest(tess_tensor *output, const tess_step_conf *conf, cons
     const bool pipeline = output->g->conf.grid.pipeline > 1; /* its order is the sections' own */
     *best = (struct way){0};
     *least = (tess_plan){0};
-    for (int k = 0; k < (pipeline ? 1 : 4); k++) {
+    for (int k = 0; k < 4; k++) {
         const bool by_layer = k & 1, late = k & 2;
         struct way w;
-        if ((by_layer && conf->micro < 2) || (late && !(conf->optimizer.clip > 0 || conf->skips))) continue;
+        if ((by_layer && (conf->micro < 2 || pipeline)) || (late && !tess_step_waits(conf))) continue;
         const tess_status status = try_way(output, conf, limits, by_layer, late, &w);
         if (status == TESS_INVALID && w.step) keep_lack(&w.plan, least);
         if (status == TESS_OK && (!best->step || w.measure < best->measure)) {
@@ -136,11 +136,13 @@ static tess_status fastest(tess_tensor *output, const tess_step_conf *conf, cons
 
 /* Without a cap on RAM: layer by layer weights and gradients come to a GPU, or from other ranks, and go once for all
  * micro-batches, and activations for each; takes what moves less. RAM has no plan then, so nothing more goes there for
- * it: activations of all micro-batches are many. */
-static tess_status fewest_moves(tess_tensor *output, const tess_step_conf *conf, const tess_limits *limits,
+ * it: activations of all micro-batches are many. With `late` updates always come so: beside a GPU the cores make those
+ * of states in RAM while its next forward pass goes on, and no more bytes move for it, since with clipping all
+ * gradients outlive the backward pass anyway. Cores alone would gain nothing. */
+static tess_status fewest_moves(tess_tensor *output, const tess_step_conf *conf, const tess_limits *limits, bool late,
                                 struct way *best, tess_plan *least)
 {
-    tess_status status = try_way(output, conf, limits, false, false, best);
+    tess_status status = try_way(output, conf, limits, false, late, best);
     *least = best->plan;
     if (status != TESS_OK) {
         drop(best);
@@ -150,7 +152,7 @@ static tess_status fewest_moves(tess_tensor *output, const tess_step_conf *conf,
     count_moves(best, limits, &copied, &moved);
     if (moved == 0 || conf->micro < 2 || output->g->conf.grid.pipeline > 1) return TESS_OK;
     struct way w;
-    status = try_way(output, conf, limits, true, false, &w);
+    status = try_way(output, conf, limits, true, late, &w);
     if (status == TESS_OK && w.step) {
         int64_t copies, moves;
         count_moves(&w, limits, &copies, &moves);
@@ -164,6 +166,96 @@ static tess_status fewest_moves(tess_tensor *output, const tess_step_conf *conf,
     drop(&w);
     if (broke) drop(best);
     return broke ? status : TESS_OK;
+}
+
+/* A link to a GPU, in bytes a second, as the rates below are a GPU's. */
+#define LINK   2.5e10
+#define SLOWER 1e6
+
+/* What the forward tasks of each node take, in nanoseconds by these rates, and its output's size, of the rank that has
+ * the most; NULL: by a GPU's. */
+static tess_price *find_prices(const struct way *w, const tess_graph *g, const tess_rates *known)
+{
+    static const tess_rates gpu = {.flops = 4e8, .copy = 2e6}; /* SLOWER times slower than one: without overheads */
+    const tess_program *p = tess_step_program(w->step);
+    tess_price *price = tess_alloc((size_t)(g->nodes + 1) * sizeof *price);
+    for (size_t k = 0; k < p->tasks; k++)
+        if (p->origin[k].of && !p->origin[k].backward)
+            price[p->origin[k].node].time +=
+                (int64_t)(1e9 * tess_plan_seconds(w->uses, k, known && known->flops > 0 ? known : &gpu, 1));
+    for (int k = 0; k < g->nodes; k++) {
+        const int64_t *dim = g->node[k]->out->dim;
+        price[k].size = dim[0] * dim[1] * dim[2];
+    }
+    tess_ranks_most((int64_t *)price, 2 * g->nodes);
+    return price;
+}
+
+/* Bytes of the optimizer's states that do not live on the GPU: a step brings them there, or leaves their updates to the
+ * cores, which no plan of a GPU counts as copies. */
+static uint64_t states_below(const struct way *w)
+{
+    uint64_t bytes = 0;
+    for (size_t t = 0; t < w->uses->tiles; t++) {
+        const tess_plan_tile *tile = &w->uses->tile[t];
+        const bool state = tile->role == TESS_ROLE_MASTER || tile->role == TESS_ROLE_MOMENT;
+        if (state && w->marks->home[t] != TESS_TIER_GPU) bytes += tile->bytes;
+    }
+    return bytes;
+}
+
+/* Nothing more is copied to a GPU or moved by a drive than by `base`, no more states live below the GPU unless that
+ * pays, and a cap on RAM has a sixteenth left. */
+static bool has_room(const struct way *w, const struct way *base, const tess_limits *limits, bool pays)
+{
+    tess_holds holds;
+    tess_step_holds(w->step, &holds);
+    const uint64_t needed = tess_holds_need(&holds, limits->ram.workers) + limits->ram.taken, cap = limits->whole;
+    int64_t more = (cap && needed > cap - cap / 16) ||
+                   (limits->gpu.memory && !pays && states_below(w) > states_below(base)) ||
+                   w->plan.gpu.read + w->plan.gpu.written > base->plan.gpu.read + base->plan.gpu.written ||
+                   w->plan.ram.read + w->plan.ram.written > base->plan.ram.read + base->plan.ram.written;
+    tess_ranks_most(&more, 1);
+    return !more;
+}
+
+/* The most that there is room for; of cores over a drive, the best on paper of some. Beside a GPU an output may take
+ * the room of states in RAM if it saves more time in all micro-batches than those take to come and go once a step. */
+static void keep_more(tess_tensor *output, tess_step_conf conf, const tess_limits *limits, bool drive, bool gpu,
+                      struct way *best)
+{
+    const bool paper = drive && !gpu; /* what is forecast is the time of cores */
+    enum { PARTS = 4, ROUNDS = 6 };
+    struct way base = *best;
+    tess_price *price = find_prices(best, output->g, gpu ? NULL : &limits->ram.rates);
+    const double states = 2 * 1e9 * SLOWER / LINK * (double)tess_dtype_size(output->g->conf.dtype);
+    int pay;
+    const int n = tess_lower_worth(output, &conf, price, states, &conf.keep, &pay);
+    int low = 0, high = n + 1; /* there is room for so many, and is not for so many */
+    free(price);
+    for (int k = 0; k < (paper ? PARTS : ROUNDS) && high - low > 1; k++) {
+        struct way w;
+        conf.keeps = paper ? n * (k + 1) / PARTS : k == 0 ? n : (low + high) / 2;
+        const tess_status status = try_way(output, &conf, limits, base.plan.by_layer, base.plan.late, &w);
+        const bool better = status == TESS_OK && (paper ? w.measure < best->measure
+                                                        : has_room(&w, &base, limits, !drive && conf.keeps <= pay));
+        if (!paper) *(better ? &low : &high) = conf.keeps;
+        struct way *worse = better ? best : &w;
+        if (worse->step != base.step) drop(worse);
+        if (better) *best = w;
+        if (better) best->plan.kept = conf.keeps;
+    }
+    if (best->step != base.step) drop(&base);
+    best->plan.again = n;
+}
+
+/* A task is submitted in its turn, and a GPU's wait for places there: cores have many updates to choose from only if
+ * these are blocks ahead. Not where RAM is short, nor where the messages of weights, which follow updates, keep an
+ * order. */
+static int blocks_ahead(const tess_grid *g)
+{
+    enum { BLOCKS = 6 };
+    return g->pipeline == 1 && (g->data == 1 || g->stage == 0 || g->stage == 3) ? BLOCKS : 0;
 }
 
 static void apply(const struct way *w, const tess_limits *limits)
@@ -188,11 +280,20 @@ tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, c
                           : !step   ? "the place for it"
                                     : "out");
     *out = (tess_plan){0};
-    int64_t capped = limits->ram.ram > 0;
-    tess_ranks_most(&capped, 1);
+    int64_t has[] = {limits->ram.ram > 0, limits->gpu.memory > 0, limits->whole > 0}; /* some rank */
+    tess_step_conf plain = *conf;
+    plain.keeps = 0;
+    if (limits->ram.ram || conf->recompute_every) plain.chains = 0;
+    tess_ranks_most(has, 3);
+    plain.late_ahead = has[0] || has[2] ? 0 : blocks_ahead(&output->g->conf.grid);
     TESS_TRY(tess_ranks_agree(limits->gpu.memory || limits->ram.ram ? tess_check_place(output->g) : TESS_OK));
-    const tess_status status = (capped ? fastest : fewest_moves)(output, conf, limits, &best, out);
+    const tess_status status = has[0]
+                                   ? fastest(output, &plain, limits, &best, out)
+                                   : fewest_moves(output, &plain, limits, has[1] && tess_step_waits(conf), &best, out);
     if (status != TESS_OK) return status;
+    const bool away = limits->ram.away >> TESS_ROLE_ACTIVATION & 1; /* asked for: of a block its input alone waits */
+    if (conf->recompute_every > 0 && !conf->inputs_alone && !away && (has[0] || has[1] || has[2]))
+        keep_more(output, plain, limits, has[0], has[1], &best);
     apply(&best, limits);
     *out = best.plan;
     *step = best.step;

@@ -20,6 +20,7 @@ void tess_limits_of(const tess_machine *m, tess_dtype t, tess_limits *l)
                                .worker_bytes = tess_mm_bytes(2, t) - tess_mm_bytes(1, t),
                                .away = m->away,
                                .rates = m->rates},
+                       .whole = m->disk ? 0 : m->cpu_bytes,
                        .ahead = AHEAD * tess_dtype_size(t)};
 }
 

@@ -1,6 +1,8 @@
 /* The printed plan. In each part of a level the lines before "in all" add up to it; a line that begins with "of it" is
  * within the one above. */
 #include "step_impl.h"
+#include <stdlib.h>
+#include <string.h>
 
 struct page {
     FILE *out;
@@ -80,6 +82,7 @@ static void needs(const struct page *p, tess_dtype t)
     roles(p, "", p->holds.ram);
     beside(p, p->holds.ram, 0);
     line(p, "in all", needed);
+    if (!w->capped) part(p, "more, of tasks that start early", p->plan->ram.time.early);
     named(p, w->capped ? "the cap, %s" : "free, less a margin (no %s)", w->cpu, w->limit);
     if (w->limit >= needed && w->capped) line(p, "left of it, for tasks that start early", w->limit - needed);
     outside(p, n * worker);
@@ -102,6 +105,11 @@ static void gpu(const struct page *p)
     line(p, "copied back", g->written);
     line(p, "no plan copies less, both ways, than", g->bound);
     if (p->plan->by_layer && !p->words->path) fprintf(p->out, "  all micro-batches pass a layer while it is there\n");
+}
+
+static void late(const struct page *p)
+{
+    if (p->plan->late) fprintf(p->out, "  updates wait for the norm and come in the next step's forward pass\n");
 }
 
 /* RAM over a disk: the plan shares out all of the cap. */
@@ -142,7 +150,29 @@ static void disk(const struct page *p, const tess_graph *g)
     if (has_experts(g))
         fprintf(p->out, "  experts count as if tokens used all of them; those that none chose are not read\n");
     if (plan->by_layer) fprintf(p->out, "  all micro-batches pass a layer while it is in RAM\n");
-    if (plan->late) fprintf(p->out, "  updates wait for the norm and come in the next step's forward pass\n");
+    late(p);
+}
+
+/* What blocks need not compute again, by op. */
+static void kept(const struct page *p, const tess_step *step)
+{
+    const tess_graph *g = step->g;
+    if (!p->plan->again) return;
+    bool *keeps = tess_alloc((size_t)g->nodes + 1);
+    tess_lower_keeps(&step->conf, keeps);
+    fprintf(p->out, "recomputation\n  kept are %d of %d activations", p->plan->kept, p->plan->again);
+    for (int k = 0; k < g->nodes; k++) {
+        const char *op = g->node[k]->op->name;
+        int n = 0;
+        for (int i = k; i < g->nodes && keeps[k]; i++) {
+            if (!keeps[i] || strcmp(g->node[i]->op->name, op)) continue;
+            if (i > k) keeps[i] = false;
+            n++;
+        }
+        if (n) fprintf(p->out, ", %d of %s", n, op);
+    }
+    fprintf(p->out, "\n");
+    free(keeps);
 }
 
 void tess_plan_print_needs(const tess_step *step, int workers, const tess_plan_words *words, FILE *out)
@@ -162,6 +192,7 @@ void tess_plan_print_with(const tess_plan *plan, const tess_step *step, const te
         fprintf(out, "tiles, wherever they are; gradients and activations when there are most\n");
         roles(&p, "", most);
     }
+    kept(&p, step);
     gpu(&p);
     if (plan->disk_bytes) {
         ram(&p);
@@ -169,6 +200,7 @@ void tess_plan_print_with(const tess_plan *plan, const tess_step *step, const te
         return;
     }
     needs(&p, tess_step_dtype(step));
+    late(&p);
     fprintf(out, "disk\n  nothing\n");
 }
 

@@ -57,6 +57,12 @@ tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_
     TESS_TRY(tess_pipeline_check(g));
     if (conf->train) TESS_TRY(check_trains(output));
     tess_graph_ready(g);
+    const int64_t most = tess_grid_most_tiles(&g->conf.grid);
+    if (g->param_tiles > most)
+        return tess_error(TESS_INVALID, "step",
+                          "its parameters have %lld tiles, of which %d ranks of data have names for %lld (raise "
+                          "tile_elements)",
+                          (long long)g->param_tiles, g->conf.grid.data, (long long)most);
     for (int k = 0; k < g->params && conf->train && !conf->keep_gradients; k++)
         TESS_TRY(tess_param_moments(g->param[k], &conf->optimizer, true));
     tess_step *s = tess_alloc(sizeof *s);
@@ -88,12 +94,6 @@ tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_
 
 /* ---- a step and its graph ---- */
 
-void tess_step_forget_pending(tess_step *s)
-{
-    if (s->pending) tess_graph_owner(s->g)->pending = NULL;
-    s->pending = false;
-}
-
 tess_status tess_settle(tess_graph *g, const tess_step *but)
 {
     tess_step *s = tess_graph_owner(g)->pending;
@@ -106,54 +106,10 @@ tess_status tess_settle(tess_graph *g, const tess_step *but)
     return tess_wait();
 }
 
-static void leave_graph(tess_step *s)
-{
-    if (!s->link) return;
-    *s->link = s->next;
-    if (s->next) s->next->link = s->link;
-    s->link = NULL;
-}
-
-void tess_steps_orphan(tess_graph *g)
-{
-    while (g->steps) {
-        tess_step *s = g->steps;
-        tess_step_forget_pending(s);
-        leave_graph(s);
-        s->g = NULL;
-    }
-}
-
-static void forget_inputs(tess_step *s)
-{
-    for (int k = 0; k < s->tensors; k++) {
-        free(s->fed[k]);
-        s->fed[k] = NULL;
-    }
-}
-
-void tess_steps_forget(tess_graph *g)
-{
-    for (tess_step *s = g->steps; s; s = s->next) {
-        tess_step_forget_pending(s);
-        forget_inputs(s);
-        s->ran = false;
-    }
-}
-
-/* The step is one, and its graph is there. */
-tess_status tess_step_check(const tess_step *s)
-{
-    if (!s) return tess_error(TESS_INVALID, "step", "is NULL");
-    return s->g ? TESS_OK : tess_error(TESS_INVALID, "step", "its graph was freed");
-}
-
 void tess_step_free(tess_step *s)
 {
     if (!s) return;
-    if (s->g) tess_step_forget_pending(s);
-    leave_graph(s);
-    forget_inputs(s);
+    tess_step_leave(s);
     free(s->fed);
     tess_program_free(s->low.updates);
     tess_program_free(s->low.program);

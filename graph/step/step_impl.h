@@ -33,6 +33,8 @@ void tess_step_digests_begin(const tess_step *s);
 void tess_step_digests_end(const tess_step *s, int64_t step);
 /* Its late updates are made, or will never be. */
 void tess_step_forget_pending(tess_step *s);
+/* Takes it out of its graph, with what was fed. */
+void tess_step_leave(tess_step *s);
 /* Returns the input that the loss, or this one of those that it adds, takes its targets from; NULL: none. */
 const tess_tensor *tess_step_targets(const tess_step *s, int loss);
 

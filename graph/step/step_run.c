@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Says which gradient is not finite; the updates, which would say so, come too late. */
+/* Fails with the name of the gradient that is not finite; the updates, which would find it, come too late. */
 static tess_status name_gradient(const tess_step *s)
 {
     for (int k = 0; k < s->g->params; k++)
@@ -62,7 +62,7 @@ static void set_env(tess_step *s, const tess_step_input *in, const int64_t *targ
     tess_env_set(&s->env);
 }
 
-/* Tells the tasks which rows are padding, and returns the share of those that are not. */
+/* Stores for the tasks which rows are padding, and returns the share of those that are not. */
 static double find_used(tess_step *s)
 {
     int64_t first, micros;

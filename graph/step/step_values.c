@@ -51,6 +51,18 @@ tess_status tess_step_feed_values(tess_step *s, const tess_tensor *input, const 
     return tess_step_feed(s, input, values);
 }
 
+const char *tess_step_shares(const tess_step *s)
+{
+    const struct tess_spans *cut = &s->low.cut;
+    if (cut->ranks == 1) return NULL;
+    return !cut->ring ? "heads for spans" : cut->zigzag ? "keys and values, early and late ones" : "keys and values";
+}
+
+static bool is_cut(const tess_step *s, const tess_tensor *input)
+{
+    return s->low.cut.rows && input->dim[1] == s->low.cut.length;
+}
+
 /* Where the m-th row tile of this rank's has its values of the input among those of its micro-batches. */
 static int64_t first_value(const tess_step *s, const tess_tensor *input, int64_t m)
 {
@@ -58,8 +70,15 @@ static int64_t first_value(const tess_step *s, const tess_tensor *input, int64_t
     const int64_t micro = m / s->low.row_tiles, i = m % s->low.row_tiles;
     if (tess_is_whole(input)) return micro * input->dim[1];
     const int64_t sequence = micro * s->g->batch + i / cut->here * s->g->tile_sequences;
-    const bool spans = cut->rows && input->dim[1] == cut->length;
-    return sequence * input->dim[1] + (spans ? (cut->first + i % cut->here) * cut->rows : 0);
+    return sequence * input->dim[1] +
+           (is_cut(s, input) ? tess_span_at(cut, cut->place, i % cut->here, cut->here) * cut->rows : 0);
+}
+
+/* Of ranks that share sequences one has the targets of each that are not by rows; the m-th row tile is of one. */
+static bool counts_sequence(const tess_step *s, int64_t m)
+{
+    const struct tess_spans *cut = &s->low.cut;
+    return cut->ranks == 1 || tess_spans_owner(cut, m % s->low.row_tiles / cut->here, NULL) == cut->place;
 }
 
 tess_status tess_step_feed(tess_step *s, const tess_tensor *input, const int32_t *values)
@@ -79,7 +98,8 @@ tess_status tess_step_feed(tess_step *s, const tess_tensor *input, const int32_t
         if (!t || (m && t == s->low.input[input->id][m - 1])) continue; /* one a micro-batch, or a sequence */
         const int64_t at = first_value(s, input, m), n = (int64_t)(tess_tile_bytes(t) / sizeof *values);
         TESS_TRY(tess_tile_write(t, 0, copy + at, tess_tile_bytes(t)));
-        for (int64_t i = at; i < at + n; i++) counted += copy[i] >= 0;
+        const bool counts = is_cut(s, input) || counts_sequence(s, m);
+        for (int64_t i = at; i < at + n && counts; i++) counted += copy[i] >= 0;
     }
     for (int k = 0; k < TESS_MOST_LOSSES; k++)
         if (input == tess_step_targets(s, k)) s->targets[k] = counted;
@@ -112,10 +132,11 @@ tess_status tess_step_output(tess_step *s, float *values)
         return tess_error(TESS_INVALID, s->output->name, "is a loss, which tess_step_run returns");
     if (!values) return tess_error(TESS_INVALID, s->output->name, "the room for its values is NULL");
     TESS_TRY(check_ran(s));
-    tess_dtype type = s->g->conf.dtype;
+    tess_dtype type = s->output->nd && !s->output->nd->narrow ? TESS_F32 : s->g->conf.dtype;
     int64_t first, micros;
     tess_step_share(s, &first, &micros);
     for (int64_t m = 0; m < micros * s->low.row_tiles; m++) {
+        if (!s->low.output[m]) continue; /* one a sequence */
         int64_t n = (int64_t)(tess_tile_bytes(s->low.output[m]) / tess_dtype_size(type));
         TESS_TRY(read_floats(s->low.output[m], type, values, n));
         values += n;

@@ -30,6 +30,8 @@ tess_save_dtype tess_model_stored_as(const tess_model *m);
 const char *tess_model_json(const tess_model *m);
 /* Returns max_position_embeddings, which limits sequences only where tess_model_positions does; 0: there is none. */
 int64_t tess_model_trained_positions(const tess_model *m);
+/* Returns whether positions turn otherwise in texts of so many tokens than in short ones (longrope). */
+bool tess_model_turns_long(const tess_model *m, int64_t length);
 /* Returns whether the model has adapters, which alone are trained then. */
 bool tess_model_adapted(const tess_model *m);
 /* Returns the directory that the adapters were read from; NULL: there are none, or they are drawn. */
@@ -107,14 +109,21 @@ tess_status tess_model_merge(const char *model, const char *adapter, const char 
 
 /* Returns how many samples a micro-batch of it has; 0: the model is none, and has any number. */
 int64_t tess_model_batch(const tess_model *m);
+/* Returns whether steps replace some of what it keeps, as running averages. */
+bool tess_model_has_states(const tess_model *m);
 /* Returns how many numbers an evaluation makes of it beside the loss, and the name of one. */
 int tess_model_numbers(const tess_model *m);
 const char *tess_model_number_name(const tess_model *m, int k);
 /* Stores what it is fed with unless NULL, tess_network.input[k] by the k-th array, and returns how many these are. */
 int tess_model_arrays(const tess_model *m, tess_array_want *want);
+/* Returns how many inputs behind these are keys of random numbers, drawn for each micro-batch. */
+int tess_model_keys(const tess_model *m);
 /* Stores what the framework found for the batch that came with it: the loss (NULL), the norm of all gradients ("") or
  * of one parameter's; false: that is not there. */
 bool tess_model_checks(const tess_model *m, const char *param, double *value);
+/* Returns how many outputs beside its loss an exported network names. Stores the k-th as an array of a micro-batch,
+ * whose dimensions are the file's, and which of its inputs it is made of; NULL: neither. */
+int tess_model_outputs(const tess_model *m, int k, tess_array_want *want, bool *reads);
 /* Reads the k-th array of that batch. */
 tess_status tess_model_check_batch(const tess_model *m, int input, int32_t *values) TESS_NODISCARD;
 

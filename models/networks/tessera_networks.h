@@ -92,9 +92,11 @@ typedef struct tess_network {
     bool encodes, decodes;  /* with a cache, of an encoder and a decoder: the network is the part of the one, or of the
                                other */
     tess_tensor **input;    /* of an exported network: its inputs, in the order of its file; to be freed by free() */
+    tess_tensor **made;     /* the same of its outputs but the loss; NULL: that one is not by samples */
     tess_tensor *output;    /* what a step is made of, */
     tess_tensor *measured;  /* and one that evaluates, where that is another: it has numbers beside its loss */
     int64_t first_position; /* the place of a document's first token */
+    int64_t longest;        /* tokens of the longest sequence that rows are of */
     struct tess_routed *routed; /* private to the library */
 } tess_network;
 typedef struct tess_build {
@@ -104,6 +106,7 @@ typedef struct tess_build {
     bool positions;    /* the places of tokens are fed */
     tess_cache *cache; /* for TESS_FOR_LOGITS, with bounds and positions: rows see what earlier steps left there */
     float noise;       /* alpha of the noise that embeddings of tokens have while training (tess_noisy); 0: none */
+    int64_t longest;   /* with a cache: tokens of the longest text that rows are of; 0: length */
     bool encodes;      /* only the encoder is built, which fills the cache for a decoder; its output has no meaning */
 } tess_build;
 /* Adds a model's network to a graph, and stores its inputs and output. */

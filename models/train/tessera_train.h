@@ -55,6 +55,9 @@ tess_status tess_machine_measure(tess_machine *m, tess_dtype t) TESS_NODISCARD;
 tess_status tess_train(const tess_config *c) TESS_NODISCARD;
 /* Prints the mean loss on data.valid. */
 tess_status tess_eval(const tess_config *c) TESS_NODISCARD;
+/* Writes to the .npy file `out` what an exported network makes of .npy files `in`, "NAME=FILE,NAME=FILE" or one FILE:
+ * the output `name` beside its loss, or, NULL, the first that has samples. */
+tess_status tess_outputs(const tess_config *c, const char *in, const char *out, const char *name) TESS_NODISCARD;
 /* Prints what a run will hold, move and take, on the rank that holds the most. A run that does not fit is TESS_OK, too:
  * a line "does not fit: ..." is printed. */
 tess_status tess_estimate(const tess_config *c, FILE *out) TESS_NODISCARD;

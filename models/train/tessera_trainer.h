@@ -55,6 +55,8 @@ tess_status tess_trainer_save(tess_trainer *t, const char *dir) TESS_NODISCARD;
  * tess_graph_checkpoint and tess_graph_resume. In fp16 the loss scale begins anew with a run. */
 tess_graph *tess_trainer_graph(tess_trainer *t);
 tess_position *tess_trainer_at(tess_trainer *t);
+/* Returns whether a parameter of the graph is kept transposed: products take it so. */
+bool tess_trainer_turned(const tess_tensor *param);
 
 #ifdef __cplusplus
 }

@@ -57,7 +57,7 @@ void tess_bar_line(const char *what, double share, double seconds, int width, ch
 
 /* ---- drawing, with the lock held ---- */
 
-/* Says what stands there, or is about to; false: the last words of the process are being said, and nothing may. */
+/* Stores what stands there, or is about to; false: the last words of the process are being said, and nothing may. */
 static bool say_row(void)
 {
     int before = atomic_load(&tess_row);

@@ -64,7 +64,7 @@ tess_status tess_gpu_flow_start(uint64_t room, bool states)
     if (!room || tess_gpu_workers() == 0) return TESS_OK;
     gpu.room = room;
     gpu.states = states;
-    gpu.memory = starpu_malloc_on_node(tess_gpu_first_node(), gpu.room);
+    gpu.memory = tess_gpu_take(gpu.room);
     if (!gpu.memory)
         return tess_error(TESS_INVALID, "GPU", "its memory has no %s left in one piece (let tiles have less of it)",
                           tess_human_bytes((double)gpu.room));
@@ -75,7 +75,7 @@ tess_status tess_gpu_flow_start(uint64_t room, bool states)
 void tess_gpu_flow_stop(void)
 {
     if (!gpu.pool) return;
-    starpu_free_on_node(tess_gpu_first_node(), gpu.memory, gpu.room);
+    tess_gpu_give(gpu.memory, gpu.room);
     tess_pool_free(gpu.pool);
     gpu.pool = NULL;
     for (struct departure *d = gpu.departing, *next; d; d = next) {

@@ -54,6 +54,19 @@ void tess_cuda_host_free(void *p)
     cudaFreeHost(p);
 }
 
+void *tess_cuda_device_new(size_t bytes)
+{
+    void *p;
+    const cudaError_t error = cudaMalloc(&p, bytes);
+    (void)cudaGetLastError(); /* a refusal is nobody's after this */
+    return error == cudaSuccess ? p : NULL;
+}
+
+void tess_cuda_device_free(void *p)
+{
+    cudaFree(p);
+}
+
 void *tess_cuda_stream(void)
 {
     return starpu_cuda_get_local_stream();
@@ -83,6 +96,17 @@ void *tess_cuda_host_new(size_t bytes)
 }
 
 void tess_cuda_host_free(void *p)
+{
+    (void)p;
+}
+
+void *tess_cuda_device_new(size_t bytes)
+{
+    (void)bytes;
+    return NULL;
+}
+
+void tess_cuda_device_free(void *p)
 {
     (void)p;
 }

@@ -119,6 +119,25 @@ void tess_gpu_unpin(void *p, size_t bytes)
     starpu_memory_unpin(p, bytes);
 }
 
+/* From CUDA, since StarPU allocates nothing that is more than 0.9 of what is free (FREE_MARGIN in its driver). Told of
+ * it, StarPU keeps what it allocates by itself to the rest of its limit. */
+uintptr_t tess_gpu_take(uint64_t bytes)
+{
+    const unsigned node = tess_gpu_first_node();
+    if (starpu_memory_allocate(node, bytes, 0)) return 0;
+    tess_cuda_on_own(own.device, own.n);
+    void *piece = tess_cuda_device_new(bytes);
+    if (!piece) starpu_memory_deallocate(node, bytes);
+    return (uintptr_t)piece;
+}
+
+void tess_gpu_give(uintptr_t piece, uint64_t bytes)
+{
+    tess_cuda_on_own(own.device, own.n);
+    tess_cuda_device_free((void *)piece);
+    starpu_memory_deallocate(tess_gpu_first_node(), bytes);
+}
+
 /* What StarPU counted on a bus is counted anew when it is asked: so nobody asks for another's. */
 static uint64_t count_moved(bool from_gpu, bool to_gpu)
 {

@@ -12,6 +12,9 @@ bool tess_gpu_first(int *device, char *name, int room);
 /* Returns whether that worker of StarPU's drives a GPU. */
 bool tess_on_gpu(int worker);
 
+/* Returns the bytes of the one GPU that this process has, with that cap: for tiles and for StarPU. */
+uint64_t tess_gpu_share(uint64_t cap);
+
 /* ---- cuda.c: what CUDA is asked for ---- */
 
 /* Returns the body that a GPU's worker runs; NULL: none. */
@@ -26,6 +29,10 @@ void tess_cuda_on_own(const int *device, int n);
 void *tess_cuda_host_new(size_t bytes);
 /* Takes it back. */
 void tess_cuda_host_free(void *p);
+/* Returns memory of the calling thread's device; NULL: none is left. */
+void *tess_cuda_device_new(size_t bytes);
+/* Takes it back. */
+void tess_cuda_device_free(void *p);
 /* Returns the stream of the calling worker. */
 void *tess_cuda_stream(void);
 
@@ -49,6 +56,10 @@ void tess_gpu_faults(void);
 bool tess_gpu_pin(void *p, size_t bytes);
 /* Makes it as it was. */
 void tess_gpu_unpin(void *p, size_t bytes);
+/* Takes a piece of the first GPU's memory, which StarPU counts as its own; 0: there is none so large. */
+uintptr_t tess_gpu_take(uint64_t bytes);
+/* Returns that piece to the GPU. */
+void tess_gpu_give(uintptr_t piece, uint64_t bytes);
 /* Returns what StarPU holds on all GPUs, and the most that was seen. */
 void tess_gpu_use(uint64_t *now, uint64_t *peak);
 #endif

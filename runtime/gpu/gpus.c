@@ -63,30 +63,29 @@ uint64_t tess_gpu_bytes(uint64_t cap)
     return bytes;
 }
 
-/* StarPU allocates nothing that is more than 0.9 of what CUDA says is free (FREE_MARGIN in driver_cuda.c), and tiles
- * have one piece: what a context, modules and other programs hold counts as well. A round number, so that a few bytes
- * more or less make no other plan. */
-static uint64_t grantable(void)
-{
-    const uint64_t grain = 64 << 20;
-    return (uint64_t)(0.88 * (double)tess_share_gpu_free()) / grain * grain;
-}
-
 uint64_t tess_gpu_limit(void)
 {
     const char *mib = getenv("STARPU_LIMIT_CUDA_MEM");
     return mib ? (uint64_t)atoll(mib) << 20 : 0;
 }
 
-/* Beside tiles are the workers' scratch, and what StarPU and CUDA round up. */
+/* What a context, modules and other programs hold is not free. Three parts in a hundred of the rest are left for what
+ * CUDA and NCCL take later. A round number, so that a few bytes more or less make no other plan. */
+uint64_t tess_gpu_share(uint64_t cap)
+{
+    const uint64_t grain = 64 << 20, limit = tess_gpu_limit(), most = limit ? limit : cap;
+    const uint64_t left = (uint64_t)(0.97 * (double)tess_share_gpu_free()) / grain * grain;
+    return most && most < left ? most : left;
+}
+
+/* All that StarPU allocates there by itself, and what it may allocate: a worker's scratch, and a sixty-fourth for tiles
+ * without places, which are inputs and scalars, and for what is rounded up. Of states whose updates StarPU may bring
+ * there the plan leaves out room beside that (for_updates in graph/plan/plan_gpu.c). */
 uint64_t tess_gpu_tiles(uint64_t cap)
 {
-    const uint64_t limit = tess_gpu_limit();
     if (tess_gpus() != 1) return 0;
-    uint64_t bytes = tess_gpu_bytes(limit ? limit : cap);
-    if (bytes > grantable()) bytes = grantable();
-    const uint64_t beside = TESS_GPU_ROOM + bytes / 64;
-    return bytes > beside ? bytes - beside : 1;
+    const uint64_t bytes = tess_gpu_share(cap), starpus = TESS_GPU_ROOM + bytes / 64;
+    return bytes > starpus ? bytes - starpus : 1;
 }
 
 uint64_t tess_gpu_cap(uint64_t tiles)

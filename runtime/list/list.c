@@ -8,8 +8,6 @@
 #include "tiles.h"
 #include <string.h>
 
-double tess_submit_seconds;
-
 /* Tasks that StarPU knows of at a time: enough to find work in, few enough that a long accumulation costs no memory and
  * that any scheduler stays near the planned order. */
 enum { WINDOW = 1024 };

@@ -1,6 +1,6 @@
-/* The list of tasks: submit.c makes one of StarPU's of one task, which run.c runs; list.c, above it and the flows, says
- * what is submitted and what is let in; look.c lets the main thread look at tiles between them; profile.c says where
- * the time went, and timeline.c, to the trace, when. */
+/* The list of tasks: submit.c makes one of StarPU's of one task, which run.c runs, with what work.c has for bodies;
+ * list.c, above it and the flows, says what is submitted and what is let in; look.c lets the main thread look at tiles
+ * between them; profile.c says where the time went, and timeline.c, to the trace, when. */
 #ifndef TESS_LIST_IMPL_H
 #define TESS_LIST_IMPL_H
 #include "progress.h"
@@ -30,6 +30,9 @@ void tess_profile_launched(const tess_task *t, int worker);
 /* Counts what StarPU kept of a task that has ended; NULL where it did not. */
 void tess_profile_task(const tess_task *t, const struct starpu_profiling_task_info *i);
 
+/* The main thread's seconds of submission since the profile began, waiting excluded. */
+extern double tess_submit_seconds;
+
 /* ---- run.c: what StarPU calls, on workers ---- */
 
 void tess_task_run_cpu(void *buffers[], void *task);
@@ -41,7 +44,7 @@ void tess_task_helped(const void *task, int worker, double begin, double end);
 /* Returns whether StarPU knows nothing of this use. */
 bool tess_task_left_out(const tess_task *t, const tess_use *u);
 
-/* ---- submit.c ---- */
+/* ---- work.c ---- */
 
 /* One worker's figures for one codelet, written by that worker alone. */
 struct tess_tally {
@@ -68,21 +71,19 @@ struct tess_codelet_state {
 /* All codelets that were submitted since the start. */
 extern struct tess_codelet_state *tess_codelets;
 
-/* Begins a run, in which StarPU's times around bodies are kept or not. */
-void tess_tasks_start(bool profile);
-/* Ends it: StarPU's side of codelets is forgotten. */
-void tess_tasks_stop(void);
 /* Returns what bodies are given beside their buffers. */
 const tess_env *tess_env_now(void);
 /* Returns the step whose tasks are submitted, from 0. */
 int64_t tess_env_step(void);
+
+/* ---- submit.c ---- */
+
+/* Begins a run, in which StarPU's times around bodies are kept or not. */
+void tess_tasks_start(bool profile);
+/* Ends it: StarPU's side of codelets is forgotten. */
+void tess_tasks_stop(void);
 /* Submits a task to StarPU, to run in those places; 0 is anywhere. */
 tess_status tess_task_submit(const tess_task *t, uint32_t where) TESS_NODISCARD;
-
-/* ---- list.c ---- */
-
-/* The main thread's seconds of submission since the profile began, waiting excluded. */
-extern double tess_submit_seconds;
 
 /* ---- look.c ---- */
 

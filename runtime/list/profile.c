@@ -9,6 +9,8 @@
 static double since;
 static bool profiles;
 
+double tess_submit_seconds;
+
 void tess_profile_start(bool profile)
 {
     profiles = profile;

@@ -8,45 +8,8 @@
 #include "gpu.h"
 #include "list.h"
 #include "tiles.h"
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct tess_codelet_state *tess_codelets;
-static tess_env env;
-
-int64_t tess_env_step(void)
-{
-    return env.step;
-}
-
-const tess_env *tess_env_now(void)
-{
-    return &env;
-}
-
-void tess_env_set(const tess_env *e)
-{
-    env = *e;
-}
-
-void tess_work_fail(const tess_work *w, const char *format, ...)
-{
-    char text[TESS_FAULT_TEXT];
-    va_list ap;
-    va_start(ap, format);
-    vsnprintf(text, sizeof text, format, ap);
-    va_end(ap);
-    tess_fault_set(w->task ? w->task->order : 0, text);
-}
-
-tess_cost tess_task_cost(const tess_task *t)
-{
-    tess_cost c = {0};
-    if (t->cl->cost) return t->cl->cost(t->arg);
-    for (unsigned i = 0; i < t->nuse; i++) c.bytes += (double)t->use[i].tile->bytes;
-    return c;
-}
 
 /* ---- codelets ---- */
 
@@ -108,7 +71,7 @@ void tess_tasks_stop(void)
     }
     tess_codelets = NULL;
     tess_parts_stop();
-    env = (tess_env){0};
+    tess_env_set(&(tess_env){0});
 }
 
 /* ---- submission ---- */
@@ -127,7 +90,7 @@ tess_status tess_task_submit(const tess_task *t, uint32_t where)
     task->name = t->cl->name; /* or it has the model's, which is longer */
     task->priority = -(int)t->order;
     /* For StarPU's own traces; it is not declared, and nothing waits for it. */
-    task->tag_id = (starpu_tag_t)(env.step + 1) << 32 | t->order;
+    task->tag_id = (starpu_tag_t)(tess_env_step() + 1) << 32 | t->order;
     task->flops = tess_task_cost(t).flops;
     if (t->nuse > STARPU_NMAXBUFS) {
         task->dyn_handles = tess_alloc(t->nuse * sizeof *task->dyn_handles);

@@ -1,6 +1,7 @@
 /* StarPU's variables. They are the user's: they win over what is set here, and what is set here is taken back at the
  * end, so that a program has the environment that it was given. What StarPU would abort for, or hang, or do with a
  * warning that nobody sees, is refused in one line beforehand. */
+#include "gpu.h"
 #include "machine_impl.h"
 #include <errno.h>
 #include <starpu.h>
@@ -222,7 +223,7 @@ static tess_status set_limits(const tess_machine *m, const tess_rooms *rooms)
  * stage waits for the first of them, two deep. */
 static void set_gpus(const tess_machine *m, const tess_rooms *rooms)
 {
-    const uint64_t cap = m->gpu_bytes;
+    const uint64_t cap = rooms->gpu_tiles ? tess_gpu_share(m->gpu_bytes) : m->gpu_bytes;
     char mib[32], count[16];
     if (tess_gpus() == 0) return;
     snprintf(count, sizeof count, "%d", tess_gpus());

@@ -25,7 +25,7 @@ static void blame(void)
                              "do other programs leave this one no core?");
 }
 
-/* Says so where cores of this process's share get no worker. */
+/* Prints a note where cores of this process's share get no worker. */
 static void say_idle(const tess_machine *m)
 {
     const int cores = tess_share_read()->cores;

@@ -2,17 +2,22 @@
  * that was killed then, or found the disk full, leaves half a file, and every later run would abort at its first task:
  * such files go before StarPU starts. A whole one ends with an empty line. */
 #include "machine_impl.h"
+#include <fcntl.h>
 #include <glob.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+enum { BEGUN_US = 50 * 1000 }; /* another run has made a file and not yet locked it: it is empty so long */
+
+/* StarPU holds a lock on a file that it writes: another run's end is awaited. */
 static bool is_whole(const char *path)
 {
     char end[2] = {0};
     FILE *f = fopen(path, "r");
     if (!f) return true; /* not ours to judge */
+    fcntl(fileno(f), F_SETLKW, &(struct flock){.l_type = F_RDLCK});
     const bool read = fseek(f, -2, SEEK_END) == 0 && fread(end, 1, 2, f) == 2;
     fclose(f);
     return read && end[0] == '\n' && end[1] == '\n';
@@ -79,8 +84,11 @@ void tess_perfmodels_check(void)
 {
     glob_t found;
     if (!find("tess_*", &found)) return;
-    for (size_t i = 0; i < found.gl_pathc; i++)
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        if (is_whole(found.gl_pathv[i])) continue;
+        usleep(BEGUN_US);
         if (!is_whole(found.gl_pathv[i]) && unlink(found.gl_pathv[i]) == 0)
             tess_note("removed %s, a performance model that was not written to its end", found.gl_pathv[i]);
+    }
     globfree(&found);
 }

@@ -48,7 +48,7 @@ extern MPI_Comm tess_messages_comm;
 /* Returns the main threads' communicator of the ranks of this machine. */
 MPI_Comm tess_ranks_here_comm(void);
 
-/* window.c: memory that the ranks of a machine share */
+/* shared_window.c: memory that the ranks of a machine share */
 
 /* Gets so many bytes, which all ranks of the communicator call; NULL, on all of them, where MPI has none to share. */
 void *tess_window_open(MPI_Comm here, size_t bytes, MPI_Win *window);

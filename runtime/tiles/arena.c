@@ -96,7 +96,7 @@ static void count(size_t i, int sign)
     if (of) *of += (uint64_t)sign * piece[i].size;
 }
 
-/* Gives a range, all of which is there, one state. */
+/* Sets one state for a range, all of which is there. */
 static void set(char *p, size_t size, enum state state)
 {
     const size_t first = cut_at(p), last = cut_at(p + size);

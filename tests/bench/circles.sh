@@ -1,11 +1,12 @@
 #!/bin/bash
 # The circles among the files of a room: sets of files each of which reaches every other by calls, or by variables,
 # read off the object files of a build. A room without circles can be read from the bottom up.
+# Fails where there is one.
 #
 #     tests/bench/circles.sh [BUILD DIR [ROOM...]]     a line a room, and a line a circle
 #     tests/bench/circles.sh -v BUILD DIR ROOM...      with what leads from file to file within circles
 set -eu -o pipefail
-verbose=0
+verbose=0 status=0
 if [ "${1:-}" = -v ]; then verbose=1; shift; fi
 build=${1:-build}
 shift || true
@@ -13,13 +14,11 @@ for room in "${@:-runtime codelets graph models tools}"; do rooms+=" $room"; don
 # A file is named by its object and the folders of that, whichever of them has the meson.build.
 for room in $rooms; do
     # Of files that there are twice, here and over SimGrid, those of this machine.
-    find "$build/$room" -name '*.c.o' -not -path '*simulated*.p/*' | sort | while read -r object; do
-        name=$(sed -e "s|^$build/||" -e 's|/[^/]*\.p/|/|' -e 's|\.c\.o$||' <<<"$object")
-        nm -g "$object" | awk -v file="$name" '{ print file, $(NF - 1), $NF }'
-    done | awk -v room="$room" -v verbose="$verbose" '
+    find "$build/$room" -name '*.c.o' -not -path '*simulated*.p/*' | sort | xargs nm -gA |
+        sed -e "s|^$build/||" -e 's|/[^/]*\.p/|/|' -e 's|\.c\.o:| |' | awk -v room="$room" -v verbose="$verbose" '
         !($1 in number) { number[$1] = ++files; file[files] = $1 }
-        $2 == "U" { wants[++n] = $3; by[n] = number[$1]; next }
-        $2 ~ /^[A-TV-Z]$/ && $2 !~ /[WV]/ { home[$3] = number[$1] }
+        $(NF - 1) == "U" { wants[++n] = $NF; by[n] = number[$1]; next }
+        $(NF - 1) ~ /^[A-TXYZ]$/ { home[$NF] = number[$1] }
         END {
             for (k = 1; k <= n; k++) {
                 i = by[k]; j = home[wants[k]]
@@ -48,5 +47,7 @@ for room in $rooms; do
                 for (j = 1; j <= files; j++)
                     if (in_circle[i] && in_circle[i] == in_circle[j] && through[i, j])
                         print "        " file[i] " -> " file[j] ":" through[i, j]
-        }'
+            if (circles) exit 1
+        }' || status=1
 done
+exit $status

@@ -6,7 +6,7 @@
 #
 # TESSERA_MAX_CPU_ISA caps all of them to a kind of CPU (docs/platforms.md).
 #
-# ROWs: bf16 fp32 micro short short-fp32 bf16-fp32 deterministic across-machines deterministic-ranks deepspeed-quarter deepspeed-eighth
+# ROWs: bf16 fp32 long long-fp32 spans micro short short-fp32 bf16-fp32 deterministic across-machines deterministic-ranks deepspeed-quarter deepspeed-eighth
 set -eu -o pipefail
 [ $# -ge 2 ] || { echo "usage: tests/bench/goals.sh BUILD PYTHON [TURNS [ROW ...]]" >&2; exit 2; }
 tessera=$(realpath "$1")/tools/tessera python=$(realpath -s "$2") turns=${3:-3}
@@ -47,6 +47,7 @@ best() {
     kind=$(cat "$swap/best$1$2")
     torch --dtype "$1" --length "$2" ${kind:+"$kind"}
 }
+torch_long() { torch --dtype "$1" --batch 1 --length 8192 --checkpoint; }
 deepspeed() {
     "$python" "$here/deepspeed_gpt2.py" "$swap" --steps 2 2>/dev/null |
         sed -n 's/.*: \([0-9]*\) tokens.*peak \([0-9]*\) MiB.*/\1 \2/p'
@@ -86,6 +87,10 @@ row() {
 
 row bf16 "GPT-2 124M, bf16, 4 x 1024" PyTorch 2 ours bf16.enabled=true -- best bf16 1024
 row fp32 "GPT-2 124M, fp32, 4 x 1024" PyTorch 2 ours -- best fp32 1024
+long=(train_batch_size=1 train_micro_batch_size_per_gpu=1 data.seq_length=8192 model.n_positions=8192)
+row long "GPT-2 124M, bf16, 1 x 8192, recomputed" PyTorch 2 ours bf16.enabled=true "${long[@]}" activation_checkpointing.enabled=true -- torch_long bf16
+row long-fp32 "GPT-2 124M, fp32, 1 x 8192, recomputed" PyTorch 2 ours "${long[@]}" activation_checkpointing.enabled=true -- torch_long fp32
+row spans "8192 tokens in spans of 1024 beside whole" itself 1 ours "${long[@]}" -- ours "${long[@]}" tiles.rows=8192
 row micro "four micro-batches of 1 in place of one of 4" itself 0.97 ours bf16.enabled=true train_micro_batch_size_per_gpu=1 gradient_accumulation_steps=4 -- ours bf16.enabled=true
 row short "GPT-2 124M, bf16, 4 x 64" PyTorch 3 ours bf16.enabled=true data.seq_length=64 -- best bf16 64
 row short-fp32 "GPT-2 124M, fp32, 4 x 64" PyTorch 2.5 ours data.seq_length=64 -- best fp32 64

@@ -35,7 +35,8 @@ estimated_too() {
     ! diff -q <(grep '^memory ' said.txt) <(grep '^memory ' estimate.txt) >/dev/null || same=yes
     mapfile -t words < <(awk '/^step / { s = $2 } /^time of a step/ { on = 1 } on && /^  in all/ { e = $(NF - 1) }
         END { printf "%.3f\n%.3f\n%.2f\n", s, e, e / s }' said.txt estimate.txt)
-    "$here/record.sh" estimates "ESTIMATES=1 $(basename "$0") BUILD ${name:-}" "${name:-}, $6 sequences" -- "${words[@]}" "$same"
+    "$here/record.sh" estimates "$(basename "$0") BUILD ${name:-}" "${name:-}, $6 sequences${AS:+, as $AS}" -- "${words[@]}" "$same"
+    echo "    estimated ${words[1]} s, ${words[2]} of ${words[0]}; the same bytes by plan: $same"
 }
 
 # gpt MACHINE NODES RANKS-PER-NODE LAYERS WIDTH HEADS TOKENS TENSOR PIPELINE MICRO [SETTING...] SEQUENCES: seconds a step of a
@@ -48,7 +49,7 @@ gpt() {
     [ $((nodes * ranks)) = 1 ] || fold="--fold auto"
     # shellcheck disable=SC2086
     simulated "$machine" "$nodes" "$tensor" "$pipeline" "$micro" "$sequences" --ranks-per-node "$ranks" $fold \
-        "model={\"model_type\": \"gpt2\", \"n_layer\": $layers, \"n_embd\": $width, \"n_head\": $heads, \"vocab_size\": 51200, \"n_positions\": $tokens, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}" \
+        "model={\"model_type\": \"gpt2\", \"n_layer\": $layers, \"n_embd\": $width, \"n_head\": $heads, \"vocab_size\": 51200, \"n_positions\": $tokens, \"resid_pdrop\": ${drop:-0}, \"embd_pdrop\": ${drop:-0}, \"attn_pdrop\": ${drop:-0}}" \
         data.seq_length="$tokens" "${@:1:$#-1}" || { tail -n 1 error.txt >&2; return 1; }
 }
 
@@ -77,4 +78,30 @@ law() {
         a=$("$@" $((data * micro * all))) || { echo "$a"; return 1; }
         echo "$a"
     fi
+}
+
+# most GUESS COMMAND...: prints the largest number of layers for which COMMAND LAYERS succeeds, to a thirty-second part. It
+# is looked for from GUESS on: plans of few layers say little of those of many.
+most() {
+    local at=$1 low=0 high=0
+    shift
+    while :; do
+        if "$@" "$at"; then low=$at; else high=$at; fi
+        if [ $low -gt 0 ] && [ $high -gt 0 ]; then
+            [ $((high - low)) -gt 1 ] && [ $((32 * (high - low))) -gt "$high" ] || break
+            at=$(((low + high) / 2))
+        elif [ $low -gt 0 ]; then
+            at=$((low + low / 8 + 1))
+        else
+            at=$((high - high / 8 - 1))
+            [ $at -gt 0 ] || break
+        fi
+    done
+    echo $low
+}
+
+# A run whose estimate is in said.txt has all on its GPUs: of its tiles RAM has tokens and scratch alone.
+on_gpus_alone() {
+    awk '/^cpu / { on = 1; next } /^[a-z]/ { on = 0 } on && /^  (weights|fp32 masters|moments|gradients|activations)/ { more = 1 }
+        END { exit more }' said.txt
 }

@@ -3,7 +3,10 @@
 # 20 tokens a parameter take there, by tessera estimate. Each row is added to results/reach.tsv, of which docs/reach.md has
 # a table.
 #
-#     tests/bench/reach.sh [BUILD [ROW ...]]       ROWs such as box-drive; all of them take a quarter of an hour
+#     tests/bench/reach.sh [BUILD [ROW ...]]       ROWs such as box-drive; a row takes up to a quarter of an hour
+#
+# The largest has the most layers that fit, as tessera estimate --fits says: RAM without a margin of an eighth, drives as
+# they are. It is looked for with two micro-batches, then asked of all. Of GPUs alone, nothing but tokens and scratch is in RAM.
 . "$(dirname "$0")/law.sh"
 echo '{"bf16": {"enabled": true}, "activation_checkpointing": {"enabled": true}, "data": {"seq_length": 4096}}' >run.json
 # One GPU of a DGX H100, with its part of RAM and of the drives.
@@ -15,73 +18,67 @@ declare -A settings=(
     [ram]="zero_optimization.stage=3"
     [drive]="zero_optimization.stage=3 zero_optimization.offload_optimizer.device=nvme zero_optimization.offload_param.device=nvme memory.path=nowhere"
 )
-# What tiles hold of all kinds, wherever they are; a tier's bytes by plan; seconds of a step.
-tiles() {
-    awk '/^tiles, wherever/ { on = 1; next } /^[a-z]/ { on = 0 }
-        on { sum += $(NF - 1) * ($NF == "TiB" ? 2^40 : $NF == "GiB" ? 2^30 : $NF == "MiB" ? 2^20 : 2^10) }
-        END { printf "%.0f", sum }' said.txt
-}
+# A tier's bytes by plan; seconds of a step.
 tier() { sed -n "s/^memory .*\b$1 \([0-9]*\).*/\1/p" said.txt; }
 seconds() { awk '/^time of a step/ { on = 1 } on && /^  in all/ { print $(NF - 1) }' said.txt; }
 
-# MACHINE NODES LAYERS WIDTH MICRO WAY: parameters, bytes of what is full first, its room, seconds a step.
+# MACHINE NODES WIDTH MICRO WAY LAYERS: whether such a model fits, said.txt says how. Whether GPUs alone hold it is asked of a
+# step of one micro-batch that keeps the inputs of blocks: more of them would rather have states in RAM.
 look() {
-    local inner=$(($4 * 7 / 2)) ranks ram
+    local inner=$(($3 * 7 / 2)) ranks tiles=
+    [ "$3" -lt 32768 ] || tiles=tiles.elements=1073741824
     ranks=$(awk '/"gpus": [{]/ { on = 1 } on && /"count"/ { print $2 + 0; exit }' "$1.json")
-    ram=$(awk '/"memory_gib"/ { printf "%.0f", $2 * 2^30; exit }' "$1.json")
     # shellcheck disable=SC2086
-    "$tessera" estimate run.json --machine "$1.json" --nodes "$2" \
-        "model={\"model_type\": \"llama\", \"hidden_size\": $4, \"intermediate_size\": $inner, \"num_attention_heads\": $(($4 / 128)), \"num_key_value_heads\": 8, \"num_hidden_layers\": $3, \"vocab_size\": 128256, \"max_position_embeddings\": 8192, \"tie_word_embeddings\": false, \"rms_norm_eps\": 1e-5, \"rope_theta\": 500000, \"hidden_act\": \"silu\"}" \
-        train_micro_batch_size_per_gpu="$5" train_batch_size=$(($2 * ${ranks:-1} * $5 * micros)) ${settings[$6]} >said.txt 2>error.txt || return 1
-    case $6 in
-    gpu) echo "$(awk 'NR == 1 { print $1 }' said.txt) $(tiles) $(tier GPU) $(seconds)" ;;
-    ram) echo "$(awk 'NR == 1 { print $1 }' said.txt) $(tier RAM) $((ram / ${ranks:-1} / 16 * 15)) $(seconds)" ;;
-    drive) echo "$(awk 'NR == 1 { print $1 }' said.txt) $(tier disk) $(awk -v r="${ranks:-1}" '/"drive_gib"/ { printf "%.0f", $2 * 2^30 / r }' "$1.json") $(seconds)" ;;
-    esac
+    "$tessera" estimate run.json --machine "$1.json" --nodes "$2" --fits \
+        "model={\"model_type\": \"llama\", \"hidden_size\": $3, \"intermediate_size\": $inner, \"num_attention_heads\": $(($3 / 128)), \"num_key_value_heads\": 8, \"num_hidden_layers\": $6, \"vocab_size\": 128256, \"max_position_embeddings\": 8192, \"tie_word_embeddings\": false, \"rms_norm_eps\": 1e-5, \"rope_theta\": 500000, \"hidden_act\": \"silu\"}" \
+        train_micro_batch_size_per_gpu="$4" train_batch_size=$(($2 * ${ranks:-1} * $4 * micros)) ${settings[$5]} $tiles ${keep:-} >said.txt 2>error.txt || return 1
 }
+alone() { micros=1 look "$@" && on_gpus_alone; }
 
-# NAME TEXT MACHINE NODES WAY WIDTH MICRO FEW MORE: by the line through two numbers of layers.
+# NAME TEXT MACHINE NODES WAY WIDTH MICRO GUESS: the most layers, from a guess on.
 row() {
-    local name=$1 text=$2 machine=$3 nodes=$4 way=$5 width=$6 micro=$7 few more said ranks
+    local name=$1 text=$2 machine=$3 nodes=$4 way=$5 width=$6 micro=$7 layers said ranks began=$SECONDS
     local -A what=([gpu]="GPU memory" [ram]="and RAM" [drive]="and drives")
     asked_for "$name" || return 0
     ranks=$(awk '/"gpus": [{]/ { on = 1 } on && /"count"/ { print $2 + 0; exit }' "$machine.json")
-    few=$(look "$machine" "$nodes" "$8" "$width" "$micro" "$way") && more=$(look "$machine" "$nodes" "$9" "$width" "$micro" "$way") ||
-        { tail -n 1 error.txt; return 0; }
-    mapfile -t said < <(awk -v a="$few" -v b="$more" -v tokens=$((nodes * ${ranks:-1} * micro * micros * 4096)) 'BEGIN {
-        split(a, x, " ")
-        split(b, y, " ")
-        share = (x[3] - x[2]) / (y[2] - x[2])
-        p = x[1] + share * (y[1] - x[1])
-        s = x[4] + share * (y[4] - x[4])
+    if [ "$way" = gpu ]; then
+        layers=$(keep=activation_checkpointing.keep_more=false most "$8" alone "$machine" "$nodes" "$width" "$micro" "$way")
+    else
+        layers=$(micros=2 most "$8" look "$machine" "$nodes" "$width" "$micro" "$way")
+    fi
+    while ! look "$machine" "$nodes" "$width" "$micro" "$way" "$layers"; do
+        layers=$((layers - layers / 32 - 1))
+        [ $layers -gt 0 ] || { tail -n 1 error.txt; return 0; }
+    done
+    mapfile -t said < <(awk -v p="$(awk 'NR == 1 { print $1 }' said.txt)" -v s="$(seconds)" -v tokens=$((nodes * ${ranks:-1} * micro * micros * 4096)) 'BEGIN {
         days = 20 * p / (tokens / s) / 86400
         hours = 1e8 / (tokens / s) / 3600
         time = days < 1000 ? sprintf("%.0f days", days) : sprintf("%d years", days / 365)
         printf "%.*f\n%.0f\n%s\n%.*f\n", p < 10e9, p / 1e9, tokens / s, time, hours < 10, hours
     }')
     "$here/record.sh" reach "reach.sh BUILD $name" "$text" "${what[$way]}" -- "${said[@]}"
-    printf '%-12s %s %s: %s\n' "$name" "$text" "${what[$way]}" "${said[*]}"
+    printf '%-12s %s %s, %d layers of %d: %s (took %d s)\n' "$name" "$text" "${what[$way]}" "$layers" "$width" "${said[*]}" $((SECONDS - began))
 }
 # The more tokens a step has, the less of it is the way of states: 262,144 of a node's GPUs, as many times over on 8 nodes.
 all="one GPU of 24 GB, 64 GB, a drive of 2 TB"
-micros=64 row box-gpu "$all" box-24gb 1 gpu 2048 1 12 24
-micros=16 row box-ram "$all" box-24gb 1 ram 4096 4 4 8
-micros=16 row box-drive "$all" box-24gb 1 drive 8192 4 4 8
+micros=64 row box-gpu "$all" box-24gb 1 gpu 2048 1 13
+micros=16 row box-ram "$all" box-24gb 1 ram 4096 4 9
+micros=16 row box-drive "$all" box-24gb 1 drive 8192 4 155
 all="GH200: one GPU of 96 GB, 480 GB"
-micros=64 row gh200-gpu "$all" gh200 1 gpu 4096 1 12 24
-micros=16 row gh200-ram "$all" gh200 1 ram 8192 4 4 8
+micros=64 row gh200-gpu "$all" gh200 1 gpu 4096 1 18
+micros=16 row gh200-ram "$all" gh200 1 ram 8192 4 24
 all="one H100 of 80 GB, 256 GB, 3.8 TB of drives"
-micros=64 row h100-gpu "$all" h100 1 gpu 4096 1 12 24
-micros=16 row h100-ram "$all" h100 1 ram 8192 4 4 8
-micros=16 row h100-drive "$all" h100 1 drive 8192 4 4 8
+micros=64 row h100-gpu "$all" h100 1 gpu 4096 1 14
+micros=16 row h100-ram "$all" h100 1 ram 8192 4 13
+micros=16 row h100-drive "$all" h100 1 drive 12288 4 135
 all="a DGX H100: 8 of 80 GB, 2 TB, 30 TB of drives"
-micros=8 row dgx-gpu "$all" dgx-h100 1 gpu 8192 1 12 24
-micros=2 row dgx-ram "$all" dgx-h100 1 ram 8192 4 48 64
-micros=4 row dgx-drive "$all" dgx-h100 1 drive 16384 2 2 4
+micros=8 row dgx-gpu "$all" dgx-h100 1 gpu 8192 1 25
+micros=2 row dgx-ram "$all" dgx-h100 1 ram 8192 4 112
+micros=4 row dgx-drive "$all" dgx-h100 1 drive 32768 2 150
 all="8 DGX H100s: 64 of 80 GB, 16 TB, 245 TB of drives"
-micros=8 row dgx8-gpu "$all" dgx-h100 8 gpu 8192 1 24 48
-micros=4 row dgx8-ram "$all" dgx-h100 8 ram 16384 2 84 96
-micros=4 row dgx8-drive "$all" dgx-h100 8 drive 16384 2 2 4
+micros=8 row dgx8-gpu "$all" dgx-h100 8 gpu 8192 1 85
+micros=4 row dgx8-ram "$all" dgx-h100 8 ram 16384 2 186
+micros=4 row dgx8-drive "$all" dgx-h100 8 drive 65536 2 340
 
 # Llama-8B on one sequence of so many tokens for each GPU, or, SHARED, for as many together, with a drive for what has no
 # room: NAME TEXT MACHINE TOKENS SHARED

@@ -3,11 +3,14 @@
 # ranks, what tiles hold at most. tests/bench/simulate_fold.sh [BUILD]: some 2 minutes; the figures are the same wherever
 # it runs. Each row is added to results/fold.tsv.
 #
+#     tests/bench/simulate_fold.sh BUILD real    layers as wide as those of models of 7 billion parameters, on 8, 16 and 32
+#                                                A100s: a quarter of an hour
 #     tests/bench/simulate_fold.sh BUILD law     two runs of a pipeline with fewer micro-batches, and by the line through
 #                                                them the step with all: a step is a + b * micro-batches
 set -eu -o pipefail
 tessera=$(realpath "${1:-build}")/tools/tessera
 record=$(realpath "$(dirname "$0")/record.sh")
+machines=$(realpath "$(dirname "$0")/../../tools/simulate/machines")
 export MACHINE=simulated
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -23,11 +26,12 @@ echo "{\"name\": \"GPUs\", \"cores\": 8, \"memory_gib\": 64, $cores, \"network\"
  \"peer_link\": {\"gb_s\": 50, \"latency_us\": 5}}}" >gpus.json
 
 simulate() { # LAYERS MACHINE NODES DATA TENSOR PIPELINE STAGE MICRO FOLD [SETTING...]
-    local model="{\"model_type\": \"gpt2\", \"n_layer\": $1, \"n_embd\": 256, \"n_head\": 8, \"vocab_size\": 2048,
-        \"n_positions\": 256, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}"
-    "$tessera" simulate run.json --machine "$2.json" --nodes "$3" --steps 1 --fold "$9" "model=$model" data.seq_length=128 \
+    local tokens=${tokens:-128}
+    local model="{\"model_type\": \"gpt2\", \"n_layer\": $1, \"n_embd\": ${width:-256}, \"n_head\": ${heads:-8}, \"vocab_size\": ${words:-2048},
+        \"n_positions\": $((2 * tokens)), \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}"
+    "$tessera" simulate run.json --machine "$2.json" --nodes "$3" --steps 1 --fold "$9" "model=$model" data.seq_length="$tokens" \
         gradient_clipping=1 parallel.tensor="$5" parallel.pipeline="$6" zero_optimization.stage="$7" \
-        train_micro_batch_size_per_gpu=1 train_batch_size=$(($8 * $4)) "${@:10}"
+        train_micro_batch_size_per_gpu="${batch:-1}" train_batch_size=$((${batch:-1} * $8 * $4)) "${@:10}"
 }
 figures='/^step /{s = $2} /^tasks /{t = $2} /^messages /{m = $2} /tiles.* hold /{match($0, /hold [0-9]+/); h = substr($0, RSTART + 5, RLENGTH - 5)}
     /^GPU /{h = $2} /^ranks /{sub(/.*pipeline;? ?/, ""); sub(/ of them.*/, ""); r = $0 + 0} END {print s, t, m, h, r}'
@@ -44,14 +48,26 @@ fi
 
 printf '| ranks | data x tensor x pipeline | stage | simulated | all, s | folded, s | ratio | tasks | bytes | held |\n|---|---|---|---|---|---|---|---|---|---|\n'
 compare() { # MACHINE NODES DATA TENSOR PIPELINE STAGE MICRO
-    simulate 4 "$@" none 2>/dev/null | awk "$figures" >all.txt
-    simulate 4 "$@" auto 2>/dev/null | awk "$figures" >folded.txt
+    simulate "${layers:-4}" "${@:1:7}" none "${settings[@]}" 2>/dev/null | awk "$figures" >all.txt
+    simulate "${layers:-4}" "${@:1:7}" auto "${settings[@]}" 2>/dev/null | awk "$figures" >folded.txt
     paste -d ' ' all.txt folded.txt | awk -v n=$(($3 * $4 * $5)) -v of="$1" -v grid="$3 x $4 x $5" -v stage="$6" '
         {printf "| %d, %s | %s | %d | %d | %.6f | %.6f | %.3f | %.3f | %.4f | %.3f |\n", n, of, grid, stage, $10, $1, $6, $6 / $1, $7 / $2, $8 / $3, $9 / $4
          printf "%d\t%.6f\t%.6f\t%.3f\t%.3f\t%.4f\t%.3f\n", $10, $1, $6, $6 / $1, $7 / $2, $8 / $3, $9 / $4 >"row.txt"}'
     mapfile -t row < <(tr '\t' '\n' <row.txt)
-    "$record" fold "simulate_fold.sh BUILD" "$1" "$3 x $4 x $5" "$6" -- "${row[@]}"
+    "$record" fold "simulate_fold.sh BUILD${layers:+ real}" "$1" "$3 x $4 x $5" "$6" -- "${row[@]}"
 }
+settings=()
+if [ "${2:-}" = real ]; then
+    cp "$machines"/dgx-a100.json .
+    layers=2 batch=4 width=4096 heads=32 words=51200 tokens=1024 settings=(bf16.enabled=true activation_checkpointing.enabled=true)
+    for data in 8 16 32; do
+        for stage in 0 3; do compare dgx-a100 $((data / 8)) $data 1 1 $stage 1; done
+    done
+    compare dgx-a100 1 1 8 1 0 2
+    compare dgx-a100 2 2 8 1 0 1
+    compare dgx-a100 4 4 8 1 3 1
+    exit
+fi
 for data in 4 8 16; do
     for stage in 0 1 2 3; do compare cores $data $data 1 1 $stage 1; done
 done

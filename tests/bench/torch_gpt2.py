@@ -1,6 +1,6 @@
 """Tokens a second of PyTorch's CPU build on the step that tests/bench measures: GPT-2 124M, forward, backward, clipping, AdamW.
 
-    python3 tests/bench/torch_gpt2.py [--dtype fp32|bf16|both] [--batch 4] [--length 1024] [--steps 3] [--threads N] [--compile]
+    python3 tests/bench/torch_gpt2.py [--dtype fp32|bf16|both] [--batch 4] [--length 1024] [--steps 3] [--threads N] [--compile] [--checkpoint]
 
 For comparison only. bf16 is torch.autocast over fp32 weights. Attention is PyTorch's fused kernel, dropout is off, the loss
 is computed from the logits of the whole batch, as Hugging Face's model does. Needs torch and transformers.
@@ -22,10 +22,12 @@ def optimizer_of(model):
         return torch.optim.AdamW(model.parameters(), **conf), "not fused"
 
 
-def measure(dtype, batch, length, steps, compiled):
+def measure(dtype, batch, length, steps, compiled, checkpoint):
     torch.manual_seed(1)
     config = GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, n_positions=max(1024, length), attn_implementation="sdpa")
     model = GPT2LMHeadModel(config).train()
+    if checkpoint:
+        model.gradient_checkpointing_enable()
     optimizer, kind = optimizer_of(model)
     forward = torch.compile(model) if compiled else model
     ids = torch.randint(0, config.vocab_size, (batch, length + 1))
@@ -56,11 +58,12 @@ def main():
     a.add_argument("--steps", type=int, default=3)
     a.add_argument("--threads", type=int, default=0)
     a.add_argument("--compile", action="store_true")
+    a.add_argument("--checkpoint", action="store_true", help="blocks are computed again in the backward pass")
     args = a.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
     for dtype in ["fp32", "bf16"] if args.dtype == "both" else [args.dtype]:
-        measure(dtype, args.batch, args.length, args.steps, args.compile)
+        measure(dtype, args.batch, args.length, args.steps, args.compile, args.checkpoint)
 
 
 main()

@@ -3,7 +3,7 @@
 #include "networks.h"
 
 int fuzz_taken;
-const int fuzz_cases = 4000;
+const int fuzz_cases = 10000;
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         fuzz_taken++;
         tess_step_free(s);
     }
-    free(net.input);
+    free(net.input), free(net.made);
     tess_graph_free(g);
     tess_model_close(m);
     return 0;

@@ -2,8 +2,10 @@
  * apart otherwise. Products are mm.cu's, over an emulated library: emulated_mm.cpp. */
 #include "emulated_names.h"
 
+#include "attention_library.h"
 #include "balance_impl.h"
 #include "buckets_cuda_impl.h"
+#include "cudnn_impl.h"
 #include "exact.h"
 #include "norm_cuda_impl.h"
 #include "reduce.h"

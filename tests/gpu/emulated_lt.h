@@ -4,7 +4,7 @@
  * says. */
 #ifndef TESS_TESTS_EMULATED_LT_H
 #define TESS_TESTS_EMULATED_LT_H
-#include "emulate.h"
+#include "emulated_runtime.h"
 #include <cstddef>
 #include <cstdint>
 
@@ -102,41 +102,5 @@ struct emulated_lt {
     uint64_t ragged;         /* that were split where k has a tail, and so lost it */
 };
 extern emulated_lt emulated_library;
-
-/* ---- what else of CUDA's runtime is called beside products ---- */
-
-typedef struct emulated_event *cudaEvent_t;
-static inline cudaError_t cudaMalloc(void **p, size_t bytes)
-{
-    return posix_memalign(p, 256, bytes) ? cudaErrorInvalidValue : cudaSuccess;
-}
-static inline cudaError_t cudaFree(void *p)
-{
-    free(p);
-    return cudaSuccess;
-}
-static inline cudaError_t cudaEventCreate(cudaEvent_t *event)
-{
-    *event = (cudaEvent_t)malloc(1);
-    return cudaSuccess;
-}
-static inline cudaError_t cudaEventDestroy(cudaEvent_t event)
-{
-    free(event);
-    return cudaSuccess;
-}
-static inline cudaError_t cudaEventRecord(cudaEvent_t, int)
-{
-    return cudaSuccess;
-}
-static inline cudaError_t cudaEventSynchronize(cudaEvent_t)
-{
-    return cudaSuccess;
-}
-static inline cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t)
-{
-    *ms = 1;
-    return cudaSuccess;
-}
 
 #endif

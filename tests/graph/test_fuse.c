@@ -1,4 +1,4 @@
-/* Linears and gelus become one task where they may, and nowhere else. */
+/* Linears and gelus, additions and norms become one task where they may, and nowhere else. */
 #define CHECK_MAIN
 #include "graph/nets.h"
 #include "lower.h"
@@ -177,4 +177,71 @@ TEST(uses_of_tiles_decide)
         check_list(back, PRE, TESS_W, 0, 0, !back);
         check_list(back, IN, TESS_W, WEIGHT, TESS_W, true); /* an update of what the first has read */
     }
+}
+
+/* ---- additions and norms ---- */
+
+struct norms {
+    int fused, added, normed;
+};
+static struct norms count_norms(tess_tensor *loss, const tess_step_conf *conf)
+{
+    struct norms c = {0};
+    tess_lowered low;
+    tess_graph_ready(loss->g);
+    for (int k = 0; k < loss->g->params; k++) OK(tess_param_moments(loss->g->param[k], &conf->optimizer, true));
+    tess_lower_step(loss, conf, &low);
+    for (size_t k = 0; k < low.program->tasks; k++) {
+        const tess_codelet *cl = low.program->task[k].cl;
+        c.fused += cl == tess_add_layernorm_forward || cl == tess_add_rmsnorm_forward;
+        c.added += cl == tess_add_forward;
+        c.normed += cl == tess_layernorm_forward || cl == tess_rmsnorm_forward;
+    }
+    tess_program_free(low.program);
+    return c;
+}
+
+/* In a block the second norm reads the first addition, and the next block's first the second. A
+ * backward pass that makes a block again begins it with a norm of what was kept. */
+TEST(every_norm_behind_an_addition)
+{
+    for (int kind = 0; kind < 4; kind++) {
+        const bool again = kind & 1, llama = kind & 2;
+        struct net n;
+        net_make(&n, &(tess_graph_conf){.tile_rows = T}, llama ? net_llama : net_gpt);
+        const struct norms c =
+            count_norms(n.loss, &(tess_step_conf){.micro = 2, .train = true, .recompute_every = again});
+        const int tiles = 3 * 2;
+        CHECK_EQ(c.fused, ((again ? 3 : 2) * net_layers - 1) * tiles);
+        CHECK_EQ(c.normed, (again ? 1 + net_layers : 1) * tiles);
+        CHECK_EQ(c.added, tiles); /* the head reads the last */
+        tess_graph_free(n.g);
+    }
+}
+
+/* One reads a sum less than two do. */
+TEST(a_sum_is_read_once_less)
+{
+    enum { A, B, SUM, GAIN, BIAS, Y, STATS, ALL };
+    static const tess_map_arg map = {.n = 24 * 10};
+    static const tess_norm_arg norm = {.rows = 10, .width = 24};
+    tess_program *p = tess_program_new();
+    tess_use t[ALL];
+    double before = 0;
+    for (int k = 0; k < ALL; k++) {
+        const size_t bytes = k == GAIN || k == BIAS ? 24 * 4 : k == STATS ? 10 * 8 : 24 * 10 * 2;
+        t[k] =
+            (tess_use){tess_program_tile(p, bytes, TESS_ROLE_ACTIVATION, "tile"), k == SUM || k >= Y ? TESS_W : TESS_R};
+    }
+    tess_use second[] = {{t[SUM].tile, TESS_R}, t[GAIN], t[BIAS], t[Y], t[STATS]};
+    tess_program_add(p, &tess_add_forward[TESS_BF16], &map, t, 3, false);
+    tess_program_add(p, &tess_layernorm_forward[TESS_BF16], &norm, second, 5, false);
+    for (size_t k = 0; k < 2; k++) before += tess_task_cost(&p->task[k]).bytes;
+    tess_program_fuse(p);
+    CHECK_EQ(p->tasks, 1);
+    CHECK_EQ(p->task[0].nuse, ALL);
+    CHECK(p->task[0].cl == &tess_add_layernorm_forward[TESS_BF16] && p->task[0].arg == &norm);
+    for (int k = 0; k < ALL; k++) CHECK(p->task[0].use[k].tile == t[k].tile);
+    CHECK_NEAR(before - tess_task_cost(&p->task[0]).bytes, 24 * 10 * 2, 0);
+    tess_program_free(p);
 }

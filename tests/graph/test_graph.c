@@ -102,8 +102,63 @@ TEST(same_bits_when_recomputing)
                 if (fingerprint(which, (tess_dtype)dtype, &conf, 2) != plain)
                     CHECK_SAY("%s %s: other bits when every %d blocks are recomputed", body_names[which],
                               tess_dtype_name((tess_dtype)dtype), conf.recompute_every);
+            static const int some[][6] = {{1, 4, 7, 9, 12, 15}, {2, 3, 5, 8, 13, 14}, {0, 6, 10, 11, 16, 17}};
+            conf.keeps = 6;
+            for (int k = 0; k < 3 - SANITIZED; k++) {
+                conf.keep = some[k];
+                conf.recompute_every = 1 + k;
+                conf.by_layer = k == 1;
+                if (fingerprint(which, (tess_dtype)dtype, &conf, 2) != plain)
+                    CHECK_SAY("%s %s: other bits when some of it is kept (%d)", body_names[which],
+                              tess_dtype_name((tess_dtype)dtype), k);
+            }
         }
     tess_stop();
+}
+
+/* With room for some of what blocks compute again, that is kept which saves the most: products and attention before
+ * norms and gelu. */
+TEST(recomputation_keeps_what_there_is_room_for)
+{
+    struct net n;
+    tess_step *s;
+    tess_plan plan;
+    tess_step_conf conf = training;
+    tess_holds none, all, some = {0};
+    conf.recompute_every = 1;
+    net_make(&n, &(tess_graph_conf){.dtype = TESS_BF16, .tile_rows = T}, net_gpt);
+    OK(tess_step_new(n.loss, &conf, &s));
+    tess_step_holds(s, &none);
+    tess_step_free(s);
+    conf.recompute_every = 0;
+    OK(tess_step_new(n.loss, &conf, &s));
+    tess_step_holds(s, &all);
+    tess_step_free(s);
+    conf.recompute_every = 1;
+    const uint64_t least = tess_holds_need(&none, 1), most = tess_holds_need(&all, 1);
+    int before = 0, cheap = 0;
+    OK(tess_step_lay_out(n.loss, &conf, &(tess_limits){.ram = {.workers = 1}, .whole = least}, &s, &plan));
+    CHECK(plan.kept == 0 && plan.again > 0); /* tasks that start early need what is left */
+    tess_step_free(s);
+    double flops = none.recompute_flops;
+    for (int k = 0; k <= 16; k++) { /* from no room to room for all, of which a sixteenth is left */
+        const uint64_t cap = (least + (most - least) * (uint64_t)k / 16) * 16 / 15 + 16;
+        OK(tess_step_lay_out(n.loss, &conf, &(tess_limits){.ram = {.workers = 1}, .whole = cap}, &s, &plan));
+        tess_step_holds(s, &some);
+        CHECK(tess_holds_need(&some, 1) <= cap);
+        CHECK(plan.kept >= before && some.recompute_flops <= flops);
+        cheap += plan.kept < plan.again && some.recompute_flops == 0;
+        before = plan.kept, flops = some.recompute_flops;
+        tess_step_free(s);
+    }
+    CHECK(cheap > 0); /* no product is made again, and something is */
+    CHECK(plan.kept == plan.again && plan.again > 0);
+    CHECK_EQ(some.peak[TESS_ROLE_ACTIVATION], all.peak[TESS_ROLE_ACTIVATION]);
+    conf.inputs_alone = true;
+    OK(tess_step_lay_out(n.loss, &conf, &(tess_limits){.ram = {.workers = 1}, .whole = 2 * most}, &s, &plan));
+    CHECK(plan.kept == 0 && plan.again == 0);
+    tess_step_free(s);
+    tess_graph_free(n.g);
 }
 
 /* ---- frozen parameters ---- */

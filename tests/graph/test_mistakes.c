@@ -186,7 +186,7 @@ TEST(two_graphs_do_not_mix)
 
 TEST(shapes_that_do_not_fit)
 {
-    for (int k = 0; k < 36; k++) {
+    for (int k = 0; k < 39; k++) {
         struct base b = base();
         tess_tensor *x = b.x, *y = NULL, *one = tess_param(b.g, "one", 12, 1, TESS_ONE);
         const char *part = "";
@@ -220,6 +220,14 @@ TEST(shapes_that_do_not_fit)
         if (k == 35)
             y = tess_rope(x, (tess_rope_conf){.dim = 4, .scaling = {TESS_ROPE_YARN, .factor = 8, .low = 4, .high = 2}}),
             part = "from pair 4 to 2 (expected more)";
+        if (k == 36)
+            y = tess_rope(x, (tess_rope_conf){.dim = 4, .scaling = {TESS_ROPE_LONG, .pair = {1}}}),
+            part = "number of pair 1 is 0 (expected above 0";
+        if (k == 37)
+            y = tess_rope(x, (tess_rope_conf){.dim = 4, .of = 2, .turning = 1}),
+            part = "of each 2 heads 1 turn, but there are 3";
+        if (k == 38)
+            y = tess_swiglu(tess_linear(x, tess_param(b.g, "odd", 7, 12, TESS_ZERO), NULL)), part = "two halves";
         if (k == 25) y = tess_rmsnorm(x, one, -1), part = "eps is -1, expected a number from 0";
         if (k == 26) y = tess_layernorm(x, one, one, -1e-5f), part = "eps is -1e-05";
         if (k == 27) y = tess_layernorm(x, one, one, NAN), part = "eps is";
@@ -306,8 +314,14 @@ TEST(sizes_that_overflow)
     g = tess_graph_new(&(tess_graph_conf){.tile_elements = 16}); /* as many tiles as nobody can number */
     tess_param(g, "cut", 1ll << 36, 1, TESS_ZERO);
     refused(g, NULL, "raise tile_elements");
-    struct base b = base();
     tess_step *s;
+    g = tess_graph_new(
+        &(tess_graph_conf){.tile_elements = 128, .grid = {.data = 17}}); /* as many as no message names */
+    x = tess_embedding(tess_input(g, "ids", 1, 2), tess_param(g, "t", 210000 * 64, 2, TESS_ZERO), NULL);
+    x = tess_cross_entropy(x, tess_param(g, "u", 2, 2, TESS_ZERO), NULL, tess_input(g, "next", 1, 2));
+    WRONG(tess_step_new(x, &training, &s), "raise tile_elements");
+    tess_graph_free(g);
+    struct base b = base();
     tess_step_conf many = training;
     many.micro = INT64_MAX / 2;
     x = tess_cross_entropy(b.x, b.table, NULL, b.next);

@@ -304,6 +304,29 @@ static double in_parts(struct list *l, const uint32_t *parts, const double *seco
     return f.seconds;
 }
 
+/* Two workers: the tiles of two tasks that wait for nothing are there at once, where the list has one at a time. */
+TEST(tasks_that_start_early_on_paper)
+{
+    struct list l;
+    for (int chain = 0; chain < 2; chain++) {
+        begin(&l, 2, chain ? 3 : 2);
+        add_tile(&l, 0, 100, false), add_tile(&l, 1, 60, false);
+        add_use(&l, 0, 0, TESS_W | TESS_LAST), add_use(&l, 1, 1, TESS_W | TESS_LAST);
+        if (chain) add_tile(&l, 2, 7, false), add_use(&l, 2, 0, TESS_RW), add_use(&l, 2, 1, TESS_RW);
+        tess_forecast f;
+        uint32_t named[USES] = {0, chain ? 2 : 1, 1, 3};
+        l.task[0] = (tess_plan_task){.first = 0, .cost = {.flops = 1}};
+        l.task[1] = (tess_plan_task){.first = chain ? 2 : 1, .cost = {.flops = 1}};
+        l.task[2].first = chain ? 4 : 2;
+        l.u.named = named;
+        uint8_t home[TILES], leaves[USES] = {0};
+        memset(home, TESS_TIER_CPU, sizeof home);
+        tess_plan_simulate(&l.u, &(tess_marks){home, leaves},
+                           &(tess_rates){.flops = 1, .copy = 1, .read = 1, .write = 1}, 1000, 2, &f);
+        CHECK_EQ(f.early, chain ? 0 : 60);
+    }
+}
+
 /* Workers without a task take parts of the earliest one that runs, and go when there is a task. */
 TEST(parts_on_paper)
 {

@@ -12,6 +12,9 @@ struct look {
     tess_attention_conf conf;
     bool packed, rope, bounded;
     tess_status (*own)(const tess_op **op); /* an op of a program's */
+    bool experts;
+    int buckets; /* of a bias by distance */
+    bool picks;  /* a row of each sequence for the loss */
 };
 static const struct look looks[] = {
     {.name = "packed", .conf = {.heads = HEADS, .causal = true}, .packed = true},
@@ -24,13 +27,22 @@ static const struct look looks[] = {
     {.name = "bounds", .conf = {.heads = HEADS, .causal = true}, .packed = true, .bounded = true},
     {.name = "bounds both ways", .conf = {.heads = HEADS, .groups = 2}, .bounded = true},
     {.name = "dropout", .conf = {.heads = HEADS, .causal = true, .dropout = 0.2f}, .packed = true},
+    {.name = "bias", .conf = {.heads = HEADS, .causal = true, .reach = 200}, .buckets = 16},
+    {.name = "bias both ways", .conf = {.heads = HEADS, .reach = 100}, .bounded = true, .buckets = 12},
+    {.name = "experts", .conf = {.heads = HEADS, .causal = true}, .packed = true, .experts = true},
+    {.name = "experts, bounds",
+     .conf = {.heads = HEADS, .causal = true},
+     .packed = true,
+     .experts = true,
+     .bounded = true},
     {.name = "own by rows", .conf = {.heads = HEADS, .causal = true}, .packed = true, .own = gated_register},
     {.name = "own along the sequence", .conf = {.heads = HEADS, .causal = true}, .packed = true, .own = ema_register},
+    {.name = "pick", .conf = {.heads = HEADS}, .packed = true, .bounded = true, .picks = true},
 };
 
 struct net {
     tess_graph *g;
-    tess_tensor *ids, *targets, *bounds, *loss;
+    tess_tensor *ids, *targets, *bounds, *place, *statistics, *loss;
 };
 
 static tess_tensor *weight(tess_graph *g, int layer, const char *name, int64_t rows, int64_t columns)
@@ -46,6 +58,7 @@ static tess_tensor *attend(const struct net *n, tess_tensor *x, int layer, const
     tess_attention_conf c = l->conf;
     const int64_t narrow = (c.groups ? c.groups : HEADS) * (C / HEADS);
     c.bounds = l->bounded ? n->bounds : NULL;
+    if (l->buckets) c.bias = tess_param(g, "bias", l->buckets, HEADS, TESS_NORMAL(0.5f));
     if (l->packed) return tess_attention_packed(tess_linear(x, weight(g, layer, "qkv", C + 2 * narrow, C), NULL), c);
     tess_tensor *q = tess_linear(x, weight(g, layer, "q", C, C), NULL);
     tess_tensor *k = tess_linear(x, weight(g, layer, "k", narrow, C), NULL);
@@ -62,11 +75,29 @@ static tess_tensor *apply(const struct look *l, tess_tensor *x, tess_tensor *bes
     return tess_apply(op, (tess_tensor *[]){x, beside}, 2, attributes);
 }
 
+/* Two of five experts a row, in the place of an mlp. */
+static tess_tensor *choose(struct net *n, tess_tensor *x, int layer, const struct look *l)
+{
+    enum { EXPERTS = 5 };
+    tess_tensor *stack[2], *logits = tess_linear(x, weight(n->g, layer, "router", EXPERTS, C), NULL);
+    tess_tensor *weights = tess_route(logits, 2, true, l->bounded ? n->bounds : NULL);
+    for (int k = 0; k < 2; k++) {
+        char name[32];
+        snprintf(name, sizeof name, "%d.*.%s", layer, k ? "out" : "in");
+        stack[k] = tess_param_stack(n->g, name, EXPERTS, k ? C : 2 * C, k ? 2 * C : C, TESS_NORMAL(0.15f));
+    }
+    n->statistics = tess_balance(logits, weights, n->statistics);
+    tess_tensor *y = tess_silu(tess_expert_linear(tess_dispatch(x, weights), weights, stack[0]));
+    return tess_combine(tess_expert_linear(y, weights, stack[1]), weights);
+}
+
 static void net_make(struct net *n, const tess_graph_conf *conf, const struct look *l)
 {
     tess_graph *g = n->g = tess_graph_new(conf);
+    n->statistics = NULL;
     n->ids = tess_input(g, "ids", B, T);
-    n->targets = tess_input(g, "targets", B, T);
+    n->targets = tess_input(g, "targets", B, l->picks ? 1 : T);
+    n->place = l->picks ? tess_input(g, "place", B, 1) : NULL;
     n->bounds = l->bounded ? tess_input(g, "bounds", B, 2 * T) : NULL;
     tess_tensor *table = tess_param(g, "table", V, C, TESS_NORMAL(0.5f));
     tess_tensor *x = tess_embedding(n->ids, table, tess_param(g, "positions", T, C, TESS_NORMAL(0.5f)));
@@ -75,13 +106,19 @@ static void net_make(struct net *n, const tess_graph_conf *conf, const struct lo
         tess_tensor *y = tess_rmsnorm(x, weight(g, layer, "norm", C, 1), 1e-5f);
         y = attend(n, y, layer, l);
         x = tess_add(x, tess_dropout(tess_linear(y, weight(g, layer, "proj", C, C), NULL), 0.1f));
+        if (l->experts) {
+            x = tess_add(x, choose(n, x, layer, l));
+            continue;
+        }
         y = tess_gelu(tess_linear(x, weight(g, layer, "in", 2 * C, C), NULL), TESS_GELU_TANH);
         if (l->own == gated_register) y = apply(l, y, y, &(struct gated){.sharp = 0.5f, .times = 1});
         if (l->own == ema_register) y = apply(l, y, weight(g, layer, "decay", 2 * C, 1), NULL);
         x = tess_add(x, tess_linear(y, weight(g, layer, "out", C, 2 * C), NULL));
     }
     tess_block_end(g);
+    if (l->picks) x = tess_gelu(tess_pick(x, n->place), TESS_GELU_TANH);
     n->loss = tess_cross_entropy(x, table, NULL, n->targets);
+    if (n->statistics) n->loss = tess_balanced(n->loss, n->statistics, n->targets, 0.5f);
 }
 
 static void net_feed(const struct net *n, tess_step *s)
@@ -102,6 +139,7 @@ static void net_feed(const struct net *n, tess_step *s)
         }
     OK(tess_step_feed(s, n->ids, ids));
     OK(tess_step_feed(s, n->targets, targets));
+    if (n->place) OK(tess_step_feed(s, n->place, (int32_t[2 * B]){T - 21, 0, 255, 256}));
     if (n->bounds) OK(tess_step_feed(s, n->bounds, bounds));
 }
 

@@ -175,8 +175,9 @@ static void compare(double clip, int cap, bool disk)
     CHECK(loss == json_real_value(json_object_get(m, "loss")));
     CHECK_EQ(system("cmp command/model/model.safetensors program/model/model.safetensors"), 0);
     CHECK_EQ((int64_t)read, json_integer_value(json_object_get(of, "read_bytes")));
-    /* What a step writes may still be under way at its end. */
-    CHECK_NEAR((double)written, (double)json_integer_value(json_object_get(of, "write_bytes")), 0.2 * (double)written);
+    /* Of what the last of three steps writes all may still be under way at its end, and some of the one before. */
+    const double theirs_written = (double)json_integer_value(json_object_get(of, "write_bytes"));
+    CHECK_NEAR((double)written, theirs_written, 0.5 * fmax((double)written, theirs_written));
     CHECK((read > 0) == disk);
     json_decref(m);
     free(ours);

@@ -18,7 +18,7 @@ static const char *in_dir(const char *name)
 static void shell(const char *format, const char *what)
 {
     char line[256];
-    snprintf(line, sizeof line, format, what);
+    snprintf(line, sizeof line, format, what, what);
     CHECK_EQ(system(line), 0);
 }
 
@@ -51,7 +51,8 @@ static void drop(struct net *n, tess_step *s)
     tess_graph_free(n->g);
 }
 
-/* Six steps, and three and three with a graph and step made anew in between; also where updates come late. */
+/* Six steps, and three and three with a graph and step made anew in between; also where updates come late, whose
+ * checkpoint is the one of updates at once, byte for byte. */
 TEST(a_run_that_goes_on_has_the_same_bits)
 {
     begin();
@@ -72,6 +73,10 @@ TEST(a_run_that_goes_on_has_the_same_bits)
         OK(tess_graph_checkpoint(n.g, in_dir("checkpoints"), 2, &(tess_position){.step = 0})); /* before any moments */
         for (int64_t k = 0; k < 3; k++) loss[1][k] = net_run(&n, s, k, 1e-2f);
         OK(tess_graph_checkpoint(n.g, in_dir("checkpoints"), 2, &(tess_position){3, 24, 9}));
+        if (way & 2)
+            shell(way & 1 ? "diff -r %s/checkpoints %s/at-once1" : "diff -r %s/checkpoints %s/at-once0", dir);
+        else
+            shell(way & 1 ? "cp -r %s/checkpoints %s/at-once1" : "cp -r %s/checkpoints %s/at-once0", dir);
         drop(&n, s);
         s = make(&n, way & 1 ? TESS_BF16 : TESS_F32, way & 2);
         OK(tess_graph_resume(n.g, in_dir("checkpoints"), &at, &found));

@@ -1,33 +1,44 @@
 /* Encoders, and an encoder with a decoder, as a user trains them: lines of examples of several lengths, labels at some
  * places or one a line; with the same bits wherever their tiles lie, and on two ranks. */
 #define CHECK_MAIN
+#include "runtime.h"
 #include "tools/tiny.h"
 
 enum { LINES = 40, STEPS = 3 };
 
 #define BERT                                                                                                           \
     "\"vocab_size\": 64, \"hidden_size\": 64, \"num_hidden_layers\": 3, \"num_attention_heads\": 4, "                  \
-    "\"intermediate_size\": 128, \"max_position_embeddings\": 40, \"hidden_act\": \"gelu\""
+    "\"intermediate_size\": 128, \"max_position_embeddings\": 300, \"hidden_act\": \"gelu\""
 static const struct kind {
     const char *model;
     const char *members; /* of a line, behind its input_ids */
     bool splits;         /* tensor ranks share it out */
+    int length;          /* 0: 32; longer ones are cut into spans */
 } kinds[] = {
-    {"{\"model_type\": \"bert\", " BERT "}", "masked", true},
+    {"{\"model_type\": \"bert\", " BERT "}", "masked", true, 0},
     {"{\"model_type\": \"roberta\", \"architectures\": [\"RobertaForSequenceClassification\"], " BERT
      ", \"id2label\": {\"0\": \"a\", \"1\": \"b\", \"2\": \"c\"}}",
-     "label", true},
+     "label", true, 256},
     {"{\"model_type\": \"t5\", \"vocab_size\": 64, \"d_model\": 64, \"d_kv\": 16, \"d_ff\": 128, \"num_layers\": 2, "
      "\"num_heads\": 4, \"decoder_start_token_id\": 0, \"pad_token_id\": 0}",
-     "labels", true},
-    {"{\"model_type\": \"bert\", \"architectures\": [\"BertForPreTraining\"], " BERT "}", "masked and follows", true},
+     "labels", true, 0},
+    {"{\"model_type\": \"t5\", \"vocab_size\": 64, \"d_model\": 32, \"d_kv\": 16, \"d_ff\": 64, \"num_layers\": 2, "
+     "\"num_heads\": 2, \"decoder_start_token_id\": 0, \"pad_token_id\": 0}",
+     "labels", true, 256},
+    {"{\"model_type\": \"bert\", \"architectures\": [\"BertForPreTraining\"], " BERT "}", "masked and follows", true,
+     0},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static int length_of(const struct kind *k)
+{
+    return k->length ? k->length : 32;
+}
 
 /* What is to be learnt: the token two places on, the sum of the first two, or the line from its end. */
 static void write_line(FILE *f, const struct kind *k, unsigned *dice)
 {
-    int id[32], n = 6 + (int)((*dice = *dice * 1103515245u + 12345u) >> 16) % 27;
+    int id[256], n = length_of(k) - 26 + (int)((*dice = *dice * 1103515245u + 12345u) >> 16) % 27;
     for (int i = 0; i < n; i++) id[i] = 5 + (int)((*dice = *dice * 1103515245u + 12345u) >> 16) % 50;
     fprintf(f, "{\"input_ids\": [");
     for (int i = 0; i < n; i++)
@@ -59,10 +70,11 @@ static void setup(const struct kind *k)
     fclose(f);
     snprintf(
         text, sizeof text,
-        "{\"model\": %s,\n \"data\": {\"train\": \"lines.jsonl\", \"valid\": \"lines.jsonl\", \"seq_length\": 32},\n"
+        "{\"model\": %s,\n \"data\": {\"train\": \"lines.jsonl\", \"valid\": \"lines.jsonl\", \"seq_length\": %d},\n"
+        " \"tiles\": {\"rows\": %d},"
         " \"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 2, \"steps\": %d, \"gradient_clipping\": 1,\n"
         " \"deterministic\": true, \"eval_every\": %d, \"output\": \"out\", \"overwrite\": true}\n",
-        k->model, STEPS, STEPS);
+        k->model, length_of(k), k->length ? 128 : 1024, STEPS, STEPS);
     write_text("run.json", text);
     calm_machine();
 }
@@ -104,7 +116,11 @@ TEST(the_same_bits_wherever_tiles_lie)
         SAME("activation_checkpointing.enabled=true");
         RUN_RANKS(2, "train", "run.json", "zero_optimization.stage=3");
         expect_same(k, "two ranks at stage 3");
-        DONE("eval", "out/model", "data.valid=lines.jsonl", "data.seq_length=32");
+        if (k->length) {
+            RUN_RANKS(2, "train", "run.json", "parallel.sequence=2");
+            expect_same(k, "sequences shared");
+        }
+        DONE("eval", "out/model", "data.valid=lines.jsonl", fmt("data.seq_length=%d", length_of(k)));
     }
 }
 
@@ -160,7 +176,7 @@ TEST(examples_share_samples)
     snprintf(bert, sizeof bert, "%.*s%s", (int)strlen(kinds[0].model) - 1, kinds[0].model, still);
     const char *const models[] = {gpt2, llama, bert};
     for (int m = 0; m < 3; m++) {
-        const struct kind k = {models[m], "masked", false};
+        const struct kind k = {models[m], "masked", false, 0};
         setup(&k);
         write_text("few.jsonl", lines);
         DONE("train", "run.json", "data.train=few.jsonl", "data.valid=few.jsonl", "train_batch_size=4");

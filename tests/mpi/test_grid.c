@@ -1,5 +1,6 @@
 /* Run by mpirun with up to four ranks, one case with 18: every placement of a model over them against the same model on
  * one, which rank 0 computes and tells the others. */
+#include "docs/own_ops.h"
 #include "graph/nets.h"
 #include "mpi/ranks.h"
 #include "param.h"
@@ -348,7 +349,8 @@ static bool grid_of(tess_grid *g, int pipeline, int tensor)
     return tess_ranks() % model == 0 && tess_ranks() >= model;
 }
 
-/* Each place of the data dimension has so many micro-batches. */
+/* Each place of the data dimension has so many micro-batches. Late updates are the same ones, to the bit, and so is
+ * what blocks do not compute again. */
 static void near_alone(const tess_grid *grid, int micros, int which, tess_dtype dtype, tess_step_conf conf, double room)
 {
     char what[120];
@@ -357,6 +359,14 @@ static void near_alone(const tess_grid *grid, int micros, int which, tess_dtype 
     snprintf(what, sizeof what, "%s data %d pipeline %d x %d tensor %d stage %d", dtype ? "bf16" : "fp32", grid->data,
              grid->pipeline, grid->interleave, grid->tensor, grid->stage);
     compare(&o, &alone, which, what, false, room);
+    if (conf.optimizer.clip > 0 || conf.recompute_every) {
+        static const int some[] = {1, 3, 4, 8, 10, 13};
+        conf.late = conf.optimizer.clip > 0;
+        conf.keep = some, conf.keeps = 6;
+        struct outcome other = train(which, dtype, grid, &conf);
+        compare(&other, &o, which, strcat(what, " late, some kept"), true, 0);
+        forget(&other);
+    }
     forget(&o);
     forget(&alone);
 }
@@ -515,5 +525,68 @@ TEST(tensor_times_pipeline_is_near_one_rank)
         if (grid_of(&grid, 2, 2)) near_alone(&grid, 3, which, TESS_F32, conf, 1e-4);
     }
     net_layers = 3;
+    tess_stop();
+}
+
+/* Ops that look along the sequence, in a block and at the end: a step's losses and norms over as many ranks. */
+static void look_along(int ranks, bool picks, const tess_step_conf *conf, double out[2 * STEPS])
+{
+    enum { SEQUENCES = 3, LENGTH = 512, WIDTH = 24, WORDS = 50 };
+    static int32_t ids[2 * SEQUENCES * LENGTH], last[2 * SEQUENCES], labels[2 * SEQUENCES];
+    const tess_graph_conf c = {.tile_rows = 128,
+                               .grid = {.data = ranks, .sequence = ranks, .rank = ranks > 1 ? tess_rank() : 0}};
+    const tess_op *ema;
+    tess_step *s;
+    tess_graph *g = tess_graph_new(&c);
+    tess_tensor *in = tess_input(g, "ids", SEQUENCES, LENGTH), *at = tess_input(g, "last", SEQUENCES, 1),
+                *label = tess_input(g, "labels", SEQUENCES, 1), *to = tess_input(g, "targets", SEQUENCES, LENGTH);
+    tess_tensor *table = tess_param(g, "table", WORDS, WIDTH, TESS_NORMAL(0.5f)),
+                *decay = tess_param(g, "decay", WIDTH, 1, TESS_NORMAL(0.3f)), *x = tess_embedding(in, table, NULL);
+    OK(ema_register(&ema));
+    tess_block(g, "block");
+    tess_tensor *y = tess_rmsnorm(x, tess_param(g, "norm", WIDTH, 1, TESS_ONE), 1e-5f);
+    y = tess_apply(ema, (tess_tensor *[]){y, decay}, 2, NULL);
+    y = tess_linear(tess_apply(ema, (tess_tensor *[]){y, decay}, 2, NULL),
+                    tess_param(g, "w", WIDTH, WIDTH, TESS_NORMAL(0.3f)), NULL);
+    x = tess_add(x, y);
+    tess_block_end(g);
+    tess_tensor *head = tess_param(g, "head", 7, WIDTH, TESS_NORMAL(0.3f));
+    tess_tensor *loss =
+        picks ? tess_cross_entropy(tess_pick(x, at), head, NULL, label) : tess_cross_entropy(x, table, NULL, to);
+    for (int i = 0; i < 2 * SEQUENCES * LENGTH; i++) ids[i] = i * 7 % 13 * (i % 4) % WORDS;
+    for (int i = 0; i < 2 * SEQUENCES; i++) last[i] = (i * 131 + 77) % LENGTH, labels[i] = i == 2 ? -100 : i % 7;
+    OK(tess_step_new(loss, conf, &s));
+    OK(tess_graph_init(g, 3));
+    for (int64_t k = 0; k < steps; k++) {
+        tess_step_result r = {0};
+        OK(tess_step_feed(s, in, ids));
+        if (picks) OK(tess_step_feed(s, at, last));
+        OK(tess_step_feed(s, picks ? label : to, picks ? labels : ids));
+        OK(tess_step_run(s, &(tess_step_input){.step = k, .seed = 7, .lr = 1e-2f}, &r));
+        CHECK_EQ(r.targets, picks ? 2 * SEQUENCES - 1 : 2 * SEQUENCES * LENGTH);
+        out[2 * k] = r.loss, out[2 * k + 1] = r.grad_norm;
+    }
+    tess_step_free(s);
+    tess_graph_free(g);
+}
+
+TEST(ops_that_look_along_sequences_which_ranks_share)
+{
+    const int ranks = tess_ranks();
+    if (ranks != 2 && ranks != 4) return;
+    OK(tess_start(&TESS_MACHINE_DEFAULT));
+    for (int k = 0; k < 8; k++) {
+        double got[2 * STEPS] = {0}, want[2 * STEPS] = {0};
+        tess_step_conf conf = training;
+        conf.micro = 2;
+        conf.recompute_every = k & 2 ? 1 : 0;
+        conf.deterministic = !(k & 4);
+        if (tess_rank() == 0) look_along(1, k & 1, &conf, want);
+        tess_ranks_tell(want, sizeof want);
+        look_along(ranks, k & 1, &conf, got);
+        for (int i = 0; i < 2 * steps; i++)
+            if (conf.deterministic ? got[i] != want[i] : fabs(got[i] - want[i]) > 1e-4 * want[i])
+                CHECK_SAY("case %d: step %d: %.17g, alone %.17g", k, i / 2, got[i], want[i]);
+    }
     tess_stop();
 }

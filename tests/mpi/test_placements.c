@@ -81,13 +81,19 @@ static int64_t tasks_of(const char *codelet)
     return n;
 }
 
+#define ROWS "parallel.tensor=2", "activation_checkpointing.partition_activations=true"
 #define LONG_GPT2                                                                                                      \
     "{\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 512, \"n_embd\": 32, \"n_layer\": 2, "           \
     "\"n_head\": 4, \"attn_pdrop\": 0.1, \"resid_pdrop\": 0.1}"
 #define LONG_LLAMA                                                                                                     \
     "{\"model_type\": \"llama\", \"vocab_size\": 256, \"hidden_size\": 32, \"intermediate_size\": 64, "                \
-    "\"num_hidden_layers\": 2, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, "                               \
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 8, \"num_key_value_heads\": 2, "                               \
     "\"max_position_embeddings\": 512}"
+#define LONG_MIXTRAL                                                                                                   \
+    "{\"model_type\": \"mixtral\", \"vocab_size\": 256, \"hidden_size\": 32, \"intermediate_size\": 48, "              \
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"num_local_experts\": 5, "     \
+    "\"output_router_logits\": true, \"router_aux_loss_coef\": 0.5, \"max_position_embeddings\": 512}"
+static const char *const long_models[] = {LONG_LLAMA, LONG_GPT2, LONG_MIXTRAL};
 
 /* run.json of a network whose sequences are longer than its row tiles of 128, and what one rank makes of it. */
 static void long_setup(const char *model, int length, int micro)
@@ -111,15 +117,15 @@ TEST(spans_of_sequences_have_the_same_bits)
 {
     char out[64], one[64];
     snprintf(out, sizeof out, "out%s", weights), snprintf(one, sizeof one, "one%s", weights);
-    for (int k = 0; k < 2; k++) {
-        long_setup(k ? LONG_GPT2 : LONG_LLAMA, 300, 1);
+    for (int k = 0; k < 3; k++) {
+        long_setup(long_models[k], 300, 1);
         CHECK_EQ(tasks_of("attention_span_forward"), 2 * 2 * 6); /* sequences, layers, pairs of spans */
         DONE("train", "run.json", "activation_checkpointing.enabled=true", "memory.cpu=8MiB", "memory.path=.",
              "memory.disk=256MiB");
         CHECK(same_file(out, one));
         DONE_RANKS(2, "train", "run.json", "zero_optimization.stage=3");
         CHECK(same_file(out, one));
-        if (k) continue;
+        if (k == 1) continue;
         WITH("STARPU_NCPU", "1") DONE("train", "run.json");
         CHECK(same_file(out, one));
         DONE_RANKS(2, "train", "run.json", "parallel.pipeline=2");
@@ -131,34 +137,36 @@ TEST(spans_of_sequences_have_the_same_bits)
     }
 }
 
-/* Ranks have some of the spans each, and for attention some of the heads. */
+/* Ranks have some of the spans each, and for attention some of the heads, or all keys. */
 TEST(ranks_that_share_sequences_have_the_same_bits)
 {
     char out[64], one[64];
     snprintf(out, sizeof out, "out%s", weights), snprintf(one, sizeof one, "one%s", weights);
-    for (int k = 0; k < 2; k++) {
-        long_setup(k ? LONG_LLAMA : LONG_GPT2, 512, 2);
+    for (int k = 2; k >= 0; k--) {
+        long_setup(long_models[k], 512, 2);
         DONE_RANKS(2, "train", "run.json", "sequence_parallel_size=2", "activation_checkpointing.enabled=true",
                    "memory.cpu=16MiB", "memory.path=.", "memory.disk=256MiB", "parallel.carrier=starpu_mpi");
         CHECK_HAS(ran.err, "read sequence_parallel_size as parallel.sequence");
+        CHECK_HAS(ran.err,
+                  k != 1 ? "2 ranks give each other keys and values, early" : "give each other heads for spans");
         CHECK(same_file(out, one));
         CHECK(valid_loss("out") == valid_loss("one"));
-        DONE_RANKS(4, "train", "run.json", k ? "parallel.sequence=2" : "parallel.sequence=4",
-                   k ? "zero_optimization.stage=1" : "zero_optimization.stage=3");
+        DONE_RANKS(4, "train", "run.json", k == 2 ? "parallel.sequence=2" : "parallel.sequence=4",
+                   k ? "zero_optimization.stage=3" : "zero_optimization.stage=1");
         CHECK(same_file(out, one));
-        if (!k) { /* q, k, v and y go forward, and their gradients backward: half of a rank's rows of each */
-            DONE_RANKS(2, "train", "run.json", "deterministic=false");
-            const double apart = sent_bytes(), layers = 2, sequences = 4, C = 32, T = 512;
-            DONE_RANKS(2, "train", "run.json", "deterministic=false", "parallel.sequence=2");
-            CHECK(sent_bytes() - apart == layers * sequences * T * 8 * C / 2 * sizeof(uint16_t));
-            continue;
-        }
+        if (k == 2) continue;
+        DONE_RANKS(2, "train", "run.json", "deterministic=false");
+        const double apart = sent_bytes(), layers = 2, sequences = 4, T = 512;
+        DONE_RANKS(2, "train", "run.json", "deterministic=false", "parallel.sequence=2");
+        /* Heads: q, k, v and y go forward, and their gradients backward, half of a rank's rows of each. Keys: of spans
+         * 0 and 3, and 1 and 2, three are seen by queries of the other rank, in four pairs of a span and a run. */
+        CHECK(sent_bytes() - apart ==
+              layers * sequences * (k ? T * 8 * 32 / 2 * sizeof(uint16_t) : T / 4 * 2 * 8 * (3 + 4) * sizeof(float)));
+        if (k) continue;
         DONE_RANKS(4, "train", "run.json", "parallel.sequence=2", "parallel.pipeline=2");
         check_near("sequences and blocks shared");
-        DONE_RANKS(4, "train", "run.json", "parallel.sequence=2", "parallel.tensor=2");
+        DONE_RANKS(4, "train", "run.json", "parallel.sequence=2", ROWS);
         check_near("sequences and matrices shared");
-        FAILS_RANKS(TESS_INVALID, (4, "train", "run.json", "parallel.sequence=4", "model.num_key_value_heads=2"),
-                    "4 ranks share each sequence, but attention has 2 heads of keys");
         FAILS_RANKS(TESS_INVALID, (2, "train", "run.json", "parallel.sequence=2", "data.seq_length=300"),
                     "300 rows are 3 spans of 128 (a multiple of 256 rows");
         FAILS_RANKS(TESS_INVALID, (2, "train", "run.json", "parallel.sequence=2", "tiles.rows=1024"),
@@ -232,11 +240,12 @@ TEST(matrices_and_blocks_shared_out_are_near)
     /* qwen3's norms of heads keep its attention whole on each rank, and so do experts; mistral has one head of k and v.
      */
     static const char *const families[] = {"llama3", "gemma2",  "gpt-neox", "qwen3-moe-step",
-                                           "qwen3",  "mistral", "mixtral"};
-    for (int k = 0; k < 7; k++) {
+                                           "qwen3",  "mistral", "mixtral",  "phi3"};
+    for (int k = 0; k < 8; k++) {
         setup(families[k]);
         DONE_RANKS(2, "train", "run.json", "parallel.tensor=2");
         check_near(families[k]);
+        if (k == 7) CHECK(!strstr(ran.err, "_proj.weight first")); /* what lies side by side is shared out too */
         if (k > 3) continue;
         DONE_RANKS(2, "train", "run.json", "parallel.pipeline=2");
         check_near("pipeline");
@@ -303,4 +312,36 @@ TEST(adapters_are_the_same_on_all_ranks)
         DONE_RANKS(2, "train", "run.json", "lora.r=4", targets, "lora.dora=true", "parallel.tensor=2");
         check_near("lengths, tensor");
     }
+}
+
+/* Ranks that share matrices have some rows each of what lies between these: the same loss, and half sums in place of
+ * sums. Beside those the head's input goes to all, and the gradients of norms add up. */
+TEST(ranks_of_a_tensor_share_rows)
+{
+    char out[64], one[64];
+    snprintf(out, sizeof out, "out%s", weights), snprintf(one, sizeof one, "one%s", weights);
+    setup("llama3");
+    DONE_RANKS(2, "train", "run.json", "parallel.tensor=2");
+    const double sent = sent_bytes(), sequences = 4, T = 21, C = 32, norms = 5;
+    json_t *all = read_metrics("out/metrics.jsonl"), *rows;
+    DONE_RANKS(2, "train", "run.json", ROWS);
+    check_near("rows");
+    CHECK(sent_bytes() - sent == (sequences * T * C + 2 * norms * C) * sizeof(float));
+    CHECK(number_of(rows = read_metrics("out/metrics.jsonl"), 0, "loss") == number_of(all, 0, "loss"));
+    json_decref(all), json_decref(rows);
+    DONE_RANKS(2, "train", "run.json", ROWS, "output=one");
+    DONE_RANKS(4, "train", "run.json", ROWS, "zero_optimization.stage=3");
+    CHECK(same_file(out, one));
+    DONE_RANKS(4, "train", "run.json", ROWS, "parallel.pipeline=2");
+    check_near("rows, pipeline");
+    setup("mixtral"); /* whose experts see whole row tiles */
+    DONE_RANKS(2, "train", "run.json", ROWS);
+    check_near("rows, experts");
+    long_setup(LONG_GPT2, 300, 1);
+    DONE_RANKS(2, "train", "run.json", ROWS, "output=one");
+    DONE_RANKS(2, "train", "run.json", ROWS, "activation_checkpointing.enabled=true", "memory.cpu=16MiB",
+               "memory.path=.", "memory.disk=256MiB", "parallel.carrier=starpu_mpi");
+    CHECK(same_file(out, one));
+    FAILS_RANKS(TESS_INVALID, (2, "train", "run.json", ROWS, "data.seq_length=257"),
+                "2 ranks share the rows of each tile, but the last of a sequence has 1 of 257 rows");
 }

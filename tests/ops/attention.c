@@ -38,6 +38,13 @@ static int64_t place(const tess_attention_arg *a, int which, int64_t r, int64_t 
     if (a->by_head) return all + (3 * h + which) * a->dim;
     return all + (which == Q ? 0 : width(a, Q) + (which - 1) * width(a, K)) + h * a->dim;
 }
+/* The same of gradients: those of spans have q's by itself, and k's and v's side by side. */
+static int64_t gradient_place(const tess_attention_arg *a, bool span, int which, int64_t r, int64_t h)
+{
+    if (!a->packed || !span) return place(a, which, r, h);
+    if (which == Q) return r * width(a, Q) + h * a->dim;
+    return 2 * r * width(a, K) + (a->by_head ? (2 * h + which - K) * a->dim : (which - K) * width(a, K) + h * a->dim);
+}
 
 /* ---- in double ---- */
 
@@ -131,6 +138,7 @@ static void expect_backward(const struct problem *x, const double *dy, double *c
 {
     const tess_attention_arg *a = x->a;
     const int64_t keys = keys_of(a);
+    const bool span = x->queries[1] > 0;
     double *p = op_zeros(keys), *dp = op_zeros(keys), *slope = op_zeros(keys);
     for (int64_t r = x->queries[0]; r < (x->queries[1] ? x->queries[1] : a->rows); r++)
         for (int64_t h = 0; h < a->heads; h++) {
@@ -145,7 +153,8 @@ static void expect_backward(const struct problem *x, const double *dy, double *c
                 const double kept = keep(a, s, h, i, j);
                 dp[j] = kept * op_dot(of, 1, x->in[V] + v, 1, a->dim);
                 delta += p[j] * dp[j];
-                if (j >= from && j < to) add_row(d[V] + v, of, p[j] * kept, a->dim);
+                const int64_t dv = gradient_place(a, span, V, s * keys + j, group);
+                if (j >= from && j < to) add_row(d[V] + dv, of, p[j] * kept, a->dim);
             }
             const int64_t q = place(a, Q, r, h);
             for (int64_t j = from; j < to; j++) {
@@ -153,8 +162,8 @@ static void expect_backward(const struct problem *x, const double *dy, double *c
                 const int64_t k = place(a, K, s * keys + j, group);
                 const double ds = p[j] * (dp[j] - delta);
                 if (dtable) dtable[bucket(a, j - i) * a->heads + h] += ds;
-                add_row(d[Q] + q, x->in[K] + k, ds * slope[j], a->dim);
-                add_row(d[K] + k, x->in[Q] + q, ds * slope[j], a->dim);
+                add_row(d[Q] + gradient_place(a, span, Q, r, h), x->in[K] + k, ds * slope[j], a->dim);
+                add_row(d[K] + gradient_place(a, span, K, s * keys + j, group), x->in[Q] + q, ds * slope[j], a->dim);
             }
         }
 }
@@ -321,7 +330,7 @@ static void carry_form(void *data)
 struct sequence {
     tess_attention_arg whole, a; /* a: of the task */
     tess_dtype t;
-    double *in[3], *y, *lse, *dy;
+    double *in[3], *table, *y, *lse, *dy;
     int32_t *bounds;
     void *carry;
     int64_t rows, queries, keys; /* of a span; of these */
@@ -357,6 +366,7 @@ static void put_spans(struct sequence *s)
     }
     const size_t bytes = (size_t)(2 * a->whole) * sizeof *s->bounds;
     if (a->bounded) memcpy(op_raw("bounds", 2 * a->whole, TESS_I32), s->bounds, bytes);
+    if (a->buckets) op_given("bias", a->buckets * a->heads, (int)s->t, s->table);
 }
 
 static void span_forward(struct sequence *s)
@@ -389,19 +399,19 @@ static void span_forward(struct sequence *s)
     s->carry = kept;
 }
 
+static int64_t gradient_width(const tess_attention_arg *a, int which)
+{
+    return which == K && a->packed ? 2 * width(a, K) : width(a, which);
+}
+
 /* What a task finds in a gradient and leaves stays, or, of what it is the first to write, goes. */
 static double *span_gradient(const struct sequence *s, const char *name, int64_t rows, int which)
 {
     const tess_attention_arg *a = &s->a;
-    double *d = op_out(name, rows * wide(a, which), TESS_F32, true);
+    const int64_t n = gradient_width(a, which);
+    double *d = op_out(name, rows * n, TESS_F32, true);
     if (s->t != TESS_F32) op_within(s->t == TESS_BF16 ? 1e-2 : 2e-3); /* sums of what is rounded */
-    for (int j = Q; j <= V; j++) {
-        const bool about = !a->packed ? j == which : a->query0 == a->key0 || (j == Q) == (which == Q);
-        if (!about || (j == Q ? !a->begins : a->acc)) continue;
-        for (int64_t r = 0; r < rows; r++)
-            for (int64_t h = 0; h < (j == Q ? a->heads : a->groups); h++)
-                memset(d + place(a, j, r, h), 0, (size_t)a->dim * sizeof *d);
-    }
+    if (which == Q ? a->begins : !a->acc) memset(d, 0, (size_t)(rows * n) * sizeof *d);
     return d;
 }
 
@@ -413,15 +423,18 @@ static void span_backward(struct sequence *s)
     put_spans(s);
     op_given("y", a->sequence * width(a, Q), (int)s->t, s->y + y0);
     op_given("lse", a->sequence * a->heads, TESS_F32, s->lse + l0);
-    double *d[3] = {span_gradient(s, a->packed ? "dqkv" : "dq", a->sequence, Q)};
-    const bool one = a->packed && a->query0 == a->key0;
-    d[K] = one ? d[Q] : span_gradient(s, a->packed ? "dqkv of keys" : "dk", a->keys, K);
+    double *d[3] = {span_gradient(s, "dq", a->sequence, Q)};
+    d[K] = span_gradient(s, a->packed ? "dkv" : "dk", a->keys, K);
     d[V] = a->packed ? d[K] : span_gradient(s, "dv", a->keys, V);
+    s->a.acc_bias = !(a->query0 == 0 && a->key0 == 0);
+    double *dtable = a->buckets ? op_out("dbias", a->buckets * a->heads, TESS_F32, a->acc_bias) : NULL;
+    if (dtable && s->t != TESS_F32) op_within(s->t == TESS_BF16 ? 1e-2 : 2e-3);
     if (op_expects) {
-        struct problem p = {&s->whole, {s->in[Q], s->in[K], s->in[V]},       NULL,
+        struct problem p = {&s->whole, {s->in[Q], s->in[K], s->in[V]},       s->table,
                             s->bounds, {a->query0, a->query0 + a->sequence}, {a->key0, a->key0 + a->keys}};
-        for (int j = Q; j <= V; j++) d[j] -= (j == Q ? a->query0 : a->key0) * wide(a, j);
-        expect_backward(&p, s->dy, d, NULL);
+        for (int j = Q; j <= V; j++)
+            d[j] -= (j == Q ? a->query0 : a->key0) * gradient_width(a, j == V && a->packed ? K : j);
+        expect_backward(&p, s->dy, d, dtable);
     }
     op_scratch((int64_t)tess_attention_scratch(a, s->t));
     op_run(&tess_attention_span_backward[s->t], a);
@@ -447,7 +460,9 @@ static void spans(tess_dtype t, const struct shape *of, int64_t rows)
     s.y = held(op_zeros(n), n), s.lse = held(op_zeros(lse), lse);
     const size_t bytes = (size_t)(2 * length) * sizeof *s.bounds;
     if (of->bounded) s.bounds = memcpy(tess_alloc(bytes), put_bounds(&s.whole, false), bytes);
-    const struct problem p = {&s.whole, {s.in[Q], s.in[K], s.in[V]}, NULL, s.bounds, {0}, {0}};
+    const int64_t biases = s.whole.buckets * s.whole.heads;
+    if (biases) s.table = held(op_in("bias", biases, (int)t, 0.7), biases);
+    const struct problem p = {&s.whole, {s.in[Q], s.in[K], s.in[V]}, s.table, s.bounds, {0}, {0}};
     expect_forward(&p, s.y, s.lse);
     op_forget();
     for (int pass = 0; pass < 2; pass++)
@@ -463,7 +478,7 @@ static void spans(tess_dtype t, const struct shape *of, int64_t rows)
             }
         }
     for (int j = Q; j <= (s.whole.packed ? Q : V); j++) free(s.in[j]);
-    free(s.dy), free(s.y), free(s.lse), free(s.bounds);
+    free(s.dy), free(s.y), free(s.lse), free(s.bounds), free(s.table);
 }
 
 static void in_spans(void)
@@ -475,6 +490,8 @@ static void in_spans(void)
         {280, 1, 1, 1, 64, .causal = true, .packed = true, .window = 140, .bounded = true},
         {140, 1, 4, 2, 24, .causal = true, .cap = 2, .dropout = 0.2f},
         {140, 1, 2, 1, 20, .packed = true, .bounded = true},
+        {150, 1, 2, 2, 24, .causal = true, .buckets = 16},
+        {140, 1, 2, 2, 64, .buckets = 8, .bounded = true},
     };
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (tess_dtype t = kinds[k].dim % 64 ? TESS_F32 : TESS_BF16; t <= TESS_F16; t++) spans(t, &kinds[k], 128);

@@ -64,8 +64,9 @@ static void gradient(const struct experts *k, int64_t sequences, bool acc, tess_
            &(tess_balance_arg){.rows = k->rows, .experts = E, .chosen = k->chosen, .sequence = T, .acc = acc});
 }
 
-/* Two tiles, of two sequences and of one; all of it in counts of rows as they may be. */
-static void loss(int64_t E, double weight, double scale, tess_dtype t)
+/* Two tiles, of two sequences and of one; `told`: of the second, and of the loss, another rank takes care. All of it in
+ * counts of rows as they may be. */
+static void loss(int64_t E, double weight, double scale, bool told, tess_dtype t)
 {
     const int64_t n = 2 * E + 1, sequences[] = {2, 1};
     double *want = op_out("loss", 2, OP_DOUBLE, false), *s[2], *sum = op_zeros(n), all = 0;
@@ -81,13 +82,14 @@ static void loss(int64_t E, double weight, double scale, tess_dtype t)
     for (int64_t e = 0; e < E; e++) all += sum[e] * sum[E + e];
     op_env.loss_scale[0] = (float)scale / 96;
     op_env.unscale = 1 / scale;
-    want[0] = by * all * 96;
-    for (int k = 0; k < 2; k++) {
+    want[0] = told ? 0 : by * all * 96;
+    for (int k = 0; k < (told ? 1 : 2); k++) {
         double *d = op_out("gradients", sequences[k] * 2 * n, t, false);
         for (int64_t q = 0; q < sequences[k]; q++)
             for (int64_t e = 0; e < E; e++) d[q * 2 * n + E + e] = scale * by * sum[e];
     }
-    op_run(&tess_balance_loss[t], &(tess_balance_arg){.experts = E, .tiles = 2, .weight = weight});
+    op_run(&tess_balance_loss[t],
+           &(tess_balance_arg){.experts = E, .tiles = 2, .own = told ? 1 : 2, .told = told, .weight = weight});
     op_env.loss_scale[0] = 0;
     op_env.unscale = 1;
 }
@@ -103,8 +105,9 @@ OP_TASKS(balance)
                 statistics(&experts_kinds[k], sequences, how, t);
                 gradient(&experts_kinds[k], sequences, how, t);
             }
-        loss(3, 0.02, 1, t);
-        loss(40, 1, 8, t);
+        loss(3, 0.02, 1, false, t);
+        loss(40, 1, 8, false, t);
+        loss(40, 1, 8, true, t);
     }
     op_env.loss_scale[0] = scale;
 }

@@ -53,6 +53,17 @@ static void backward(int64_t rows, int64_t first, int64_t count, int64_t below, 
     op_run(&tess_embedding_backward[t], &a);
 }
 
+/* A tile of more tokens than a GPU keeps first rows of: two that lie so far apart, by turns, and one beside. */
+static void backward_far(void)
+{
+    enum { R = 300, FAR = 1 << 20, COUNT = FAR + 8 };
+    const tess_embedding_arg a = {.rows = R, .width = 1, .sequence = R, .rows_of_table = COUNT, .count = COUNT};
+    int32_t *id = op_raw("id", R, TESS_I32);
+    double *dy = op_in("dy", R, TESS_F32, 1), *d = op_out("dtable", COUNT, TESS_F32, false);
+    for (int r = 0; r < R; r++) d[id[r] = r % 3 == 2 ? r : r % 3 * FAR] += dy[r];
+    op_run(&tess_embedding_backward[TESS_F32], &a);
+}
+
 static void backward_position(int64_t rows, int64_t first, int64_t count, int64_t n, tess_dtype t, bool acc)
 {
     const tess_embedding_arg a = {
@@ -100,6 +111,7 @@ OP_TASKS(embedding)
                 backward_position(SEQUENCE * 21, 16, TILE, width[k], t, acc);
                 backward_position(SEQUENCE, 30, TILE, width[k], t, acc); /* beyond the sequence */
             }
+        if (!op_speed && t == TESS_F32) backward_far();
         if (!op_speed) /* wider than one thread's columns */
             for (int64_t n = 8200; n < 8202; n++) backward(6, 0, 3, 3, n, 1, t, false);
     }

@@ -3,7 +3,7 @@
 
 OP_TASKS(layernorm)
 {
-    norm_tasks(tess_layernorm_forward, tess_layernorm_backward, true, false);
+    norm_tasks(tess_layernorm_forward, tess_add_layernorm_forward, tess_layernorm_backward, true, false);
 }
 
 OP_NET(layernorm)

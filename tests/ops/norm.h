@@ -4,8 +4,9 @@
 #include "ops/ops.h"
 
 enum { NORM_WIDEST = 2056, NORM_EPS_INVERSE = 100000 };
-static const int64_t norm_shape[][2] = {{3, 1},    {5, 7},   {37, 65},  {3, 1000},
-                                        {5, 2056}, {140, 9}, {1100, 65} /* more than a part */};
+static const int64_t norm_shape[][2] = {{3, 1},     {5, 7},    {37, 65}, {3, 1000},
+                                        {140, 264}, {5, 2056}, {140, 9}, {1100, 65} /* more than a part */,
+                                        {3, 1031} /* more than a block of a GPU holds */};
 enum { NORM_SHAPES = sizeof norm_shape / sizeof *norm_shape };
 
 /* y of one row; centered: layernorm's. Sets the mean and 1/std, or 0 and 1/rms. */
@@ -30,11 +31,23 @@ static inline double norm_dot(const double *x, const double *dy, const double *g
     return dot;
 }
 
-static inline void norm_forward(tess_codelet *cl, int64_t rows, int64_t n, tess_dtype t, bool centered, float shift)
+/* With `adds` the rows are a sum, which is written too, rounded as a tile is. */
+static inline void norm_forward(tess_codelet *cl, int64_t rows, int64_t n, tess_dtype t, bool centered, bool adds,
+                                float shift)
 {
     const int64_t all = rows * n, stats_n = centered ? 2 : 1;
     const tess_norm_arg a = {.rows = rows, .width = n, .eps = 1.0f / NORM_EPS_INVERSE, .shift = shift};
-    double *x = op_in("x", all, t, 2), *gain = op_in("gain", n, TESS_F32, 1);
+    double *x = op_in("x", all, t, adds ? 1 : 2);
+    if (adds) {
+        const double *z = op_in("z", all, t, 1), *a = x;
+        x = op_out("both", all, t, false);
+        for (int64_t i = 0; i < all; i++) {
+            float stored;
+            op_put(&stored, 0, t, a[i] + z[i]);
+            x[i] = op_value(&stored, 0, t);
+        }
+    }
+    double *gain = op_in("gain", n, TESS_F32, 1);
     double *bias = centered ? op_in("bias", n, TESS_F32, 1) : NULL;
     double *y = op_out("y", all, t, false), *stats = op_out("stats", rows * stats_n, TESS_F32, false);
     for (int64_t i = 0; i < n; i++) gain[i] += (double)shift;
@@ -84,13 +97,15 @@ static inline void norm_backward(tess_codelet *cl, int64_t rows, int64_t n, tess
 }
 
 /* With `shifted` the gain is every other time 1 more than what is stored. */
-static inline void norm_tasks(tess_codelet *forward, tess_codelet *backward, bool centered, bool shifted)
+static inline void norm_tasks(tess_codelet *forward, tess_codelet *add_forward, tess_codelet *backward, bool centered,
+                              bool shifted)
 {
     for (int k = 0; k < (op_speed ? 1 : NORM_SHAPES); k++) OP_EACH(t) OP_EACH_ACC(acc)
         {
             const int64_t rows = op_speed ? 1024 : norm_shape[k][0], n = op_speed ? 768 : norm_shape[k][1];
             const float shift = shifted && k % 2 == acc ? 1 : 0;
-            norm_forward(&forward[t], rows, n, t, centered, shift);
+            norm_forward(&forward[t], rows, n, t, centered, false, shift);
+            norm_forward(&add_forward[t], rows, n, t, centered, true, shift);
             norm_backward(&backward[t], rows, n, t, centered, shift, acc, k % 2 ? acc : !acc);
         }
 }

@@ -253,7 +253,7 @@ void op_map(tess_codelet *forward, tess_codelet *backward, int kind, double (*f)
     {
         if (k) op_given("dy", 1, t, dy);
         op_given("x", 1, t, x);
-        *op_out(k ? "dx" : "y", 1, t, false) = NAN;
+        *op_out(k ? "dx of a NaN" : "y of a NaN", 1, t, false) = NAN;
         op_run(&(k ? backward : forward)[t], &(tess_map_arg){.n = 1, .kind = kind});
     }
 }

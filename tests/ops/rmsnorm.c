@@ -3,7 +3,7 @@
 
 OP_TASKS(rmsnorm)
 {
-    norm_tasks(tess_rmsnorm_forward, tess_rmsnorm_backward, false, true);
+    norm_tasks(tess_rmsnorm_forward, tess_add_rmsnorm_forward, tess_rmsnorm_backward, false, true);
 }
 
 OP_NET(rmsnorm)

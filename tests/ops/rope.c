@@ -7,6 +7,7 @@ static double speed_of(const tess_rope_arg *a, int64_t i)
     const tess_rope_scaling *s = &a->scaling;
     const double plain = pow((double)a->base, -2.0 * (double)i / (double)a->rotary), wave = 2 * M_PI / plain;
     if (s->kind == TESS_ROPE_PLAIN) return plain;
+    if (s->kind == TESS_ROPE_LONG) return plain / (double)s->pair[i];
     if (s->kind == TESS_ROPE_YARN) {
         const double part = fmin(1, fmax(0, ((double)i - s->low) / (s->high - s->low)));
         return plain / s->factor * part + plain * (1 - part);
@@ -24,7 +25,7 @@ static void turn(const tess_rope_arg *a, const int32_t *place, const double *x, 
         for (int64_t h = 0; h < a->heads; h++) {
             const double *from = x + (r * a->heads + h) * a->dim;
             double *to = y + (r * a->heads + h) * a->dim;
-            const bool stays = a->packed && h % 3 == 2;
+            const bool stays = a->of && h % a->of >= a->turning;
             for (int64_t i = stays ? 0 : a->rotary; i < a->dim; i++) to[i] += from[i];
             if (stays) continue;
             for (int64_t i = 0; i < pairs; i++) {
@@ -46,8 +47,8 @@ OP_TASKS(rope)
         {.rows = 37, .sequence = 37, .heads = 3, .dim = 80, .rotary = 20, .base = 10000},
         {.rows = 11, .sequence = 11, .heads = 2, .dim = 260, .rotary = 258, .base = 500000},
         {.rows = 5, .sequence = 5, .heads = 1, .dim = 130, .rotary = 128, .base = 10000},
-        {.rows = 22, .sequence = 11, .heads = 6, .dim = 12, .rotary = 12, .base = 10000, .packed = true},
-        {.rows = 11, .sequence = 11, .heads = 9, .dim = 12, .rotary = 6, .base = 10000, .packed = true},
+        {.rows = 22, .sequence = 11, .heads = 6, .dim = 12, .rotary = 12, .base = 10000, .of = 3, .turning = 2},
+        {.rows = 11, .sequence = 11, .heads = 9, .dim = 12, .rotary = 6, .base = 10000, .of = 9, .turning = 7},
         {.rows = 3, .sequence = 1, .heads = 1, .dim = 7, .rotary = 2, .base = 10000},
         {.rows = 60,
          .sequence = 60,
@@ -70,6 +71,13 @@ OP_TASKS(rope)
          .rotary = 64,
          .base = 10000,
          .scaling = {TESS_ROPE_YARN, .factor = 4, .low = 5, .high = 20, .size = 1.125f}},
+        {.rows = 40,
+         .sequence = 40,
+         .heads = 2,
+         .dim = 12,
+         .rotary = 10,
+         .base = 10000,
+         .scaling = {TESS_ROPE_LONG, .size = 1.25f, .pair = {1, 1.5f, 0.75f, 3, 21.5f}}},
         {.rows = 1024, .sequence = 1024, .heads = 12, .dim = 64, .rotary = 64, .base = 10000}};
     enum { SHAPES = sizeof shape / sizeof *shape };
     for (int k = op_speed ? SHAPES - 1 : 0; k < SHAPES - !op_speed; k++)
@@ -93,7 +101,7 @@ OP_NET(rope)
 {
     if (layer == 1) {
         tess_tensor *qkv = tess_linear(x, OP_PARAM("qkv", 60, 20, TESS_NORMAL(0.3f)), NULL);
-        qkv = tess_rope(qkv, (tess_rope_conf){.dim = 10, .rotary = 4, .packed = true});
+        qkv = tess_rope(qkv, (tess_rope_conf){.dim = 10, .rotary = 4, .of = 6, .turning = 5});
         return tess_linear(qkv, OP_PARAM("w", 20, 60, TESS_NORMAL(0.3f)), NULL);
     }
     return tess_rope(x, (tess_rope_conf){.dim = 10, .rotary = 6, .neighbours = layer % 2 == 0});

@@ -35,7 +35,8 @@ static void expect(const struct experts *k, const double *logits, int64_t r, boo
 
 static void forward(const struct experts *k, tess_dtype t, bool normalised, bool bounded)
 {
-    const int64_t choices = k->rows * k->chosen, n = experts_order_size(k);
+    const int64_t choices = k->rows * k->chosen, n = experts_order_size(k),
+                  before = bounded ? 9 : 0; /* in a sequence */
     double *logits = op_zeros(k->rows * k->experts);
     for (int64_t i = 0; i < k->rows * k->experts; i++) logits[i] = 2 * op_roll();
     for (int64_t e = 1; e < k->experts; e++) logits[e] = logits[0]; /* all of row 0 are equal */
@@ -57,13 +58,15 @@ static void forward(const struct experts *k, tess_dtype t, bool normalised, bool
     for (int64_t i = 0; i < n; i++) want[i] = order[i];
     free(order);
     if (bounded) {
-        int32_t *bounds = op_raw("bounds", 2 * k->rows, TESS_I32);
-        for (int64_t r = 0; r < k->rows; r++) bounds[r] = 0, bounds[k->rows + r] = r == 3 ? 0 : 5;
+        const int64_t all = k->rows + before;
+        int32_t *bounds = op_raw("bounds", 2 * all, TESS_I32);
+        for (int64_t r = 0; r < all; r++) bounds[r] = 0, bounds[all + r] = r == before + 3 ? 0 : 5;
     }
     op_run(&tess_route_forward[t], &(tess_route_arg){.rows = k->rows,
                                                      .experts = k->experts,
                                                      .chosen = k->chosen,
-                                                     .sequence = k->rows,
+                                                     .sequence = k->rows + before,
+                                                     .place = before,
                                                      .normalised = normalised,
                                                      .bounded = bounded});
 }

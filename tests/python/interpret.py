@@ -9,6 +9,22 @@ import numpy as np
 from tessera import files
 
 erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def threefry(*operands):
+    """Threefry 2x32 as Salmon et al. have it, of 20 rounds, of the counter (0, c)."""
+    k0, k1, c = (x.view(np.uint32) for x in operands)
+    keys, x, y = [k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA)], k0 + c * np.uint32(0), c + k1
+    for turn in range(20):
+        by = np.uint32([[13, 15, 26, 6], [17, 29, 16, 24]][turn // 4 % 2][turn % 4])
+        x = x + y
+        y = x ^ (y << by | y >> np.uint32(32 - by))
+        if turn % 4 == 3:
+            part = turn // 4 + 1
+            x, y = x + keys[part % 3], y + keys[(part + 1) % 3] + np.uint32(part)
+    return x.view(np.int32), y.view(np.int32)
+
+
 FUNCTIONS = {
     "copy": lambda x: x, "stop": lambda x: x, "neg": np.negative, "abs": np.abs, "sign": np.sign, "floor": np.floor,
     "ceil": np.ceil, "round": np.rint, "exp": np.exp, "log": np.log, "log1p": np.log1p, "expm1": np.expm1,
@@ -19,6 +35,10 @@ FUNCTIONS = {
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "lt": np.less, "le": np.less_equal,
     "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "select": np.where,
     "clamp": lambda lo, x, hi: np.minimum(np.maximum(x, lo), hi),
+    "shl": np.left_shift, "shr": lambda a, b: (a.view(np.uint32) >> b.view(np.uint32)).view(np.int32),
+    "bits": lambda x: x.view(np.int32 if x.dtype.kind == "f" else np.float32),
+    "threefry": lambda *x: threefry(*x)[0] ^ threefry(*x)[1], "threefry_0": lambda *x: threefry(*x)[0],
+    "threefry_1": lambda *x: threefry(*x)[1],
     "div": lambda a, b: np.trunc(a / b) if a.dtype.kind == "i" else a / b}
 REDUCTIONS = {"sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod, "and": np.all, "or": np.any}
 KEYS = {"map": {"fn", "y"}, "reduce": {"fn", "dims"}, "dot": {"contract", "batch"}, "reshape": set(),
@@ -71,6 +91,8 @@ def run(graph, values, batch, ops=None):
 
 
 def _map(n, *x):
+    if n["fn"] == "cast" and x[0].dtype == np.uint32:
+        return x[0].view(np.int32)
     if n["fn"] == "cast":
         return x[0] != 0 if n["dtype"] == "bool" else np.trunc(x[0]) if n["dtype"] == "int32" else x[0]
     if n["fn"] == "ipow":

@@ -334,5 +334,20 @@ def odds():
     return loss_fn, {"w": draw(5, 6, scale=0.5)}, {"x": draw(5, 6), "i": np.array([2, 0, 7, 1, 4], np.int32)}, []
 
 
+def noise():
+    """Random numbers of keys that are data: one for each sample, and one that is made of a number."""
+    def loss_fn(params, batch):
+        def one(key, x):
+            a, b, c = jax.random.split(jax.random.fold_in(key, 7), 3)
+            x = x + params["scale"] * jax.random.normal(a, x.shape)
+            x = jnp.where(jax.random.bernoulli(b, 0.8, x.shape), x / 0.8, 0)
+            return x @ params["w"] + jax.random.uniform(c, (3,), minval=-1, maxval=2)
+        shared = jax.random.key(batch["y"].sum().astype(int))
+        y = jax.vmap(one)(batch["keys"], batch["x"]) * jax.random.normal(shared, (3,))
+        return ((y - batch["y"]) ** 2).mean()
+    keys = np.asarray(jax.vmap(jax.random.key_data)(jax.random.split(jax.random.key(3), 5)))
+    return loss_fn, {"w": draw(90, 3, scale=0.3), "scale": draw(90)}, {"x": draw(5, 90), "y": draw(5, 3), "keys": keys}
+
+
 ALL = [mlp, plain, mixer, gpt, gpt_scan, graph_attention, graphs, vit, resnet, batch_norm, unet, wide, lstm, mamba,
-       experts, pinn, own_derivatives, odds]
+       experts, pinn, noise, own_derivatives, odds]

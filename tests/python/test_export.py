@@ -70,10 +70,12 @@ REFUSED = [
     ("fft", lambda w, x, i: jnp.abs(jnp.fft.rfft(x @ w))),
     ("cholesky", lambda w, x, i: jnp.linalg.cholesky(w @ w.T + 9 * jnp.eye(4))),
     ("bfloat16", lambda w, x, i: (x.astype(jnp.bfloat16) @ w.astype(jnp.bfloat16)).astype(jnp.float32)),
-    ("random numbers of a key", lambda w, x, i: jax.random.normal(jax.random.PRNGKey(i[0]), (4,)) * (x @ w)),
+    ("rem of uint32", lambda w, x, i: jax.random.randint(jax.random.PRNGKey(i[0]), (4,), 0, 9) * (x @ w)),
+    ("random numbers that are not threefry's", lambda w, x, i: jax.random.normal(
+        jax.random.key(i[0], impl="rbg"), (4,)) * (x @ w)),
     ("the derivative of clipped of its own", lambda w, x, i: clipped(x @ w)),
     ("a loop of 300 steps", lambda w, x, i: jax.lax.scan(lambda y, _: (jnp.sin(y), None), x @ w, None, 300)[0]),
-    ("shift_left", lambda w, x, i: (x @ w) * (i << 1)[:, None]),
+    ("population_count", lambda w, x, i: (x @ w) * jax.lax.population_count(i)[:, None]),
 ]
 
 
@@ -171,6 +173,30 @@ def states():
         raise AssertionError("a state without a dict before it was taken")
 
 
+def keys():
+    """A key that a run draws for each micro-batch: that of its seed, with the number of its first sample folded in."""
+    def loss_fn(params, batch, key):
+        x = batch["x"] + params["scale"] * jax.random.normal(key, batch["x"].shape)
+        return ((x @ params["w"]) ** 2).mean()
+    params, x = {"w": networks.draw(6, 3), "scale": networks.draw(6)}, networks.draw(4, 6)
+    to = os.path.join(DIR.name, "keys")
+    tessera.export(loss_fn, params, {"x": x}, to=to, key=jax.random.key(5))
+    if not cases.command("check", to):
+        return
+    np.save(os.path.join(to, "x.npy"), np.concatenate([x] * 2))
+    run = {"model": ".", "data": {"train": {"x": "x.npy"}, "shuffle": False}, "train_batch_size": 8, "steps": 3,
+           "seed": 11, "optimizer": {"type": "SGD", "params": {"lr": 0.0}}, "output": "out"}
+    with open(os.path.join(to, "run.json"), "w", encoding="utf-8") as file:
+        json.dump(run, file)
+    cases.command("train", "run.json", at=to)
+    with open(os.path.join(to, "out", "metrics.jsonl"), encoding="utf-8") as file:
+        losses = [json.loads(line)["loss"] for line in file]
+    for step, met in enumerate(losses):
+        two = [loss_fn(params, {"x": x}, jax.random.fold_in(jax.random.key(11), 8 * step + first)) for first in (0, 4)]
+        near(f"loss of step {step}", abs(met - np.mean(two)), abs(np.mean(two)), 1e-6)
+    assert len(set(losses)) == 3
+
+
 def trees():
     Pair = collections.namedtuple("Pair", "left right")
     params = {"a": [np.float32(1), (np.ones(2, np.float32), None)], "none": {},
@@ -199,7 +225,7 @@ def graph_example():
 
 
 CASES = {make.__name__: (lambda make=make: network(make)) for make in networks.ALL}
-CASES.update({case.__name__: case for case in (refusals, wrong_arguments, shape_of_the_file, states, trees,
+CASES.update({case.__name__: case for case in (refusals, wrong_arguments, shape_of_the_file, states, keys, trees,
                                               graph_example)})
 
 if __name__ == "__main__":

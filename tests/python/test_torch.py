@@ -51,6 +51,7 @@ def network(make):
     assert set(graph.get("updates", {})) == set(moved)
     for name, b in moved.items():
         np.testing.assert_allclose(made[name], b, rtol=1e-5, atol=1e-6)
+        b.copy_(before[name])  # a run begins from these
     if cases.command("check", to):
         train(module, batch, {key: said.get("batch") for key, said in graph["inputs"].items()}, to, make.__name__)
 
@@ -106,12 +107,11 @@ class Clipped(torch.autograd.Function):
 
 
 REFUSED = [
-    ("dropout of 0.5", lambda w, x, i: F.dropout(x @ w, 0.5)),
     ("random numbers (randn)", lambda w, x, i: (x @ w) * torch.randn(4)),
-    ("random numbers (bernoulli)", lambda w, x, i: (x @ w) * torch.bernoulli(x.sigmoid())),
-    ("dropout of 0.1 in attention", lambda w, x, i: F.scaled_dot_product_attention(x @ w, x, x, dropout_p=0.1)),
+    ("random numbers of chances that are data", lambda w, x, i: (x @ w) * torch.bernoulli(x.sigmoid())),
     ("_fft_r2c", lambda w, x, i: torch.fft.rfft(x @ w).abs()),
     ("linalg_cholesky_ex", lambda w, x, i: torch.linalg.cholesky(w @ w.T + 9 * torch.eye(4))),
+    ("random numbers (alpha_dropout)", lambda w, x, i: F.alpha_dropout(x @ w, 0.5, True)),
     ("bfloat16", lambda w, x, i: (x.bfloat16() @ w.bfloat16()).float()),
     ("float64", lambda w, x, i: (x @ w).double().sum().float()),
     ("__lshift__", lambda w, x, i: (x @ w) * (i << 1)[:, None]),
@@ -145,8 +145,8 @@ def refusals():
         said, line = refused(does), Does.forward.__code__.co_firstlineno + 1  # of forward: torch keeps no others
         places = [f"test_torch.py:{k} " for k in (line, does.__code__.co_firstlineno)]
         assert any(at in said for at in places) and words in said, f"{words}, {places}: {said}"
-    several = refused(*[does for _, does in REFUSED[:4]])
-    assert len(several.split("\n")) == 4, several
+    several = refused(*[does for _, does in REFUSED[:2]])
+    assert len(several.split("\n")) == 2, several
     to = exported(Does([lambda w, x, i: (torch.fft.rfft(x), F.dropout(x @ w, 0.0))[1]]),
                   {"x": networks.draw(3, 4), "i": torch.arange(3)})
     assert "fft" not in open(os.path.join(to, "graph.json"), encoding="utf-8").read()  # nobody reads it
@@ -210,6 +210,43 @@ def states():
     assert "state" not in graph and "updates" not in graph  # averages that do not move are constants
 
 
+def dropouts():
+    """Each kind, the gradients by torch with the same elements dropped; each micro-batch has others, on any ranks."""
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.conv = torch.nn.Linear(16, 16), torch.nn.Conv2d(1, 4, 3, padding=1)
+            self.layer = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.2, batch_first=True)
+            self.inner, self.planes = torch.nn.Dropout(0.5, inplace=True), torch.nn.Dropout2d(0.3)
+
+        def forward(self, x):
+            x = x + self.planes(self.conv(self.first(x)[:, None])).mean(1)
+            y = F.scaled_dot_product_attention(x, x, x, is_causal=True, dropout_p=0.1)
+            kept = F.dropout(x * 0 + 1, 0.25)
+            return (self.inner(self.layer(x) + y) * kept).square().mean(), {"kept": kept}
+    torch.manual_seed(0)
+    module, batch = Net(), {"x": networks.draw(4, 5, 16)}
+    to = exported(module, batch, name="dropouts")
+    cases.command("check", to)
+    one = np.tile(batch["x"].numpy(), (16, 1, 1))
+    np.save(os.path.join(to, "x.npy"), one)
+    if cases.command("run", to, "--in", os.path.join(to, "x.npy"), "--out", os.path.join(to, "kept.npy")):
+        kept = np.load(os.path.join(to, "kept.npy"))
+        assert set(np.unique(kept)) == {np.float32(0), np.float32(1 / 0.75)}
+        near("share that stays", abs((kept > 0).mean() - 0.75), 1, 0.02)  # of 5120: three deviations
+        assert not any(np.array_equal(kept[:4], kept[4 * k:4 * k + 4]) for k in range(1, 16))
+    run = {"model": ".", "data": {"train": {"x": "x.npy"}}, "steps": 2, "train_batch_size": 8, "output": "out",
+           "overwrite": True, "optimizer": {"type": "AdamW", "params": {"lr": 0}}}
+    with open(os.path.join(to, "run.json"), "w", encoding="utf-8") as file:
+        json.dump(run, file)
+    met = set()
+    for workers in (1, 2):
+        if cases.command("train", "run.json", "deterministic=true", at=to, workers=workers):
+            with open(os.path.join(to, "out", "metrics.jsonl"), encoding="utf-8") as file:
+                met.add(tuple(json.loads(line)["loss"] for line in file))
+    assert len(met) < 2 and all(first != second for first, second in met), met
+
+
 def bits():
     """With convolutions, pools and states: the same on one worker and two, and where activations are computed again."""
     for make in (networks.resnet, networks.unet):
@@ -235,7 +272,9 @@ def surrogate():
     metrics = cases.example("surrogate", 40, "steps=5", "train_batch_size=8", "eval_every=0")
     cases.learns(metrics, 0.8)
     states = 16 * 4.36e6
-    assert all(m["cpu"]["peak_bytes"] < states < m["disk"]["peak_bytes"] for m in metrics)
+    for m in metrics:
+        cpu, disk = m["cpu"]["peak_bytes"], m["disk"]["peak_bytes"]
+        assert cpu < 60 << 20 < states < cpu + disk, (cpu, disk)
 
 
 def images():
@@ -245,7 +284,7 @@ def images():
 
 CASES = {make.__name__: (lambda make=make: network(make)) for make in networks.ALL}
 CASES.update({case.__name__: case for case in (
-    refusals, wrong_arguments, shape_of_the_file, states, bits, surrogate, images)})
+    refusals, wrong_arguments, shape_of_the_file, states, dropouts, bits, surrogate, images)})
 
 if __name__ == "__main__":
     cases.main(CASES)

@@ -260,6 +260,25 @@ def encoder():
     return Loss(net), {"x": draw(4, 5, 16), "y": whole(3, 4)}
 
 
+def axial():
+    """Attention along one dimension of a field, of which a sample has several; and what is 0 under a root."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.block, self.norm = nn.Linear(4, 8), Block(8, 2, True), nn.InstanceNorm1d(6)
+            self.table, self.head = nn.EmbeddingBag(9, 8, mode="mean"), nn.Linear(8, 3)
+
+        def forward(self, x, i):
+            h = self.up(x.unfold(2, 4, 2)) * (x > 0).any(-1)[..., None, None]
+            h = self.block(h.flatten(0, 1)).view_as(h) + self.table(i)[:, None, None]
+            h = self.norm(F.normalize(h * (x > 0).any(-1)[..., None, None], dim=-1).flatten(1, 2)).mean(1)
+            near = torch.cdist(self.head(h), h[:, :3]) + torch.hypot(h[:, :1], h[:, 1:2] + 2)
+            return (near.median(1).values + h.median() + h.kthvalue(3, 1).values).mean()
+    x = draw(2, 3, 6)
+    x[1, 1] = -1.0
+    return Net(), {"x": x, "i": whole(9, 2, 5)}
+
+
 def odds():
     """Ops that the others lack."""
     class Net(nn.Module):
@@ -306,4 +325,4 @@ def time_first():
 
 
 ALL = [mlp, vit, resnet, unet, gpt, lstm, torch_lstm, graph_network, graphs, vae, losses, conv_1d_3d, wide, encoder,
-       time_first, odds]
+       time_first, axial, odds]

@@ -72,20 +72,6 @@ static inline pid_t soak_start(int ranks, const char *more)
     return soak_start_to(ranks, more, "output=out", "checkpoint.dir=ck");
 }
 
-/* A machine with other work on it looks like a slow one, which each start would measure anew: for seconds, where the
- * run takes one. What was measured first is taken as if the machine had been quiet. */
-static inline void soak_keep_yardstick(void)
-{
-    static const char *const path[] = {"cache/tessera/machine.json", "cache/tessera/machine-1.json"};
-    for (int i = 0; i < 2; i++) {
-        json_t *cache = json_load_file(path[i], 0, NULL);
-        if (!cache) continue;
-        json_object_set_new(json_object_get(cache, "rates"), "share", json_real(1));
-        json_dump_file(cache, path[i], JSON_INDENT(4));
-        json_decref(cache);
-    }
-}
-
 static inline void soak_remove(const char *path)
 {
     nftw(path, run_remove, 16, FTW_DEPTH | FTW_PHYS);
@@ -140,7 +126,8 @@ static inline void soak_setup(uint64_t seed, const char *members)
     RUN("train", "run.json", "output=whole", "checkpoint.dir=whole-ck", "checkpoint.keep=100",
         "memory.path=", "memory.cpu=auto");
     if (ran.status) soak_wrong("the undisturbed run ended with status %d", ran.status);
-    soak_keep_yardstick();
+    keep_rates("cache/tessera/machine.json");
+    keep_rates("cache/tessera/machine-1.json");
 }
 
 /* ---- what must hold ---- */

@@ -109,6 +109,88 @@ TEST(same_bits_on_two_ranks)
     }
 }
 
+/* Of 16 bits too: on one worker, through a disk, recomputed, resumed, and on ranks. */
+static void in_bf16(const char *model, const char *data, const char *cap, bool rests, double below)
+{
+#define BF16 "bf16.enabled=true", "deterministic=true", "train_batch_size=32"
+    setup(model, data);
+    mkdir("tier", 0777);
+    DONE("train", "run.json", BF16);
+    const double first = loss_at("step 1/8"), last = loss_at("step 8/8");
+    if (!(last < below * first)) CHECK_SAY("%s: the loss went from %g to %g", model, first, last);
+    WITH("STARPU_NCPU", "1") DONE("train", "run.json", BF16, "output=one");
+    DONE("train", "run.json", BF16, "output=again", "activation_checkpointing.enabled=true");
+    DONE("train", "run.json", BF16, "output=capped", fmt("memory.cpu=%s", cap), "memory.path=tier");
+    if (rests) CHECK_HAS(ran.out, "disk ");
+    DONE("train", "run.json", BF16, "output=went", "checkpoint.dir=ck", "steps=5");
+    DONE("train", "run.json", BF16, "output=went", "checkpoint.dir=ck", "--resume");
+    for (int stage = 0; stage <= 3; stage++)
+        DONE_RANKS(2, "train", "run.json", BF16, fmt("zero_optimization.stage=%d", stage), fmt("output=%d", stage));
+    static const char *const of[] = {"one", "again", "capped", "went", "0", "1", "2", "3"};
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++)
+        if (!same_file("out/model/weights.safetensors", fmt("%s/model/weights.safetensors", of[k])))
+            CHECK_SAY("%s: %s has other bits", model, of[k]);
+    DONE("train", "run.json", "train_batch_size=32", "output=fp16", "fp16.enabled=true");
+    if (!(loss_at("step 8/8") < below * first)) CHECK_SAY("%s: in fp16 the loss is %g", model, loss_at("step 8/8"));
+}
+
+TEST(same_bits_in_bf16)
+{
+    in_bf16(GPT, "{\"ids\": \"ids.npy\", \"next\": \"next.npy\"}", "350KiB", true, 0.9);
+    in_bf16(STATE, "{\"x\": \"x.npy\", \"y\": \"label.npy\"}", "20KiB", false, 0.98);
+}
+
+/* A pipeline has the bits of one rank where its sections have no parameter together; a tied table is added up section
+ * by section. */
+TEST(pipeline)
+{
+    setup(MLP, "{\"x\": \"x.npy\", \"y\": \"y.npy\"}");
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        const char *in = bf16 ? "bf16.enabled=true" : "fp16.enabled=false";
+        DONE("train", "run.json", "deterministic=true", "train_batch_size=32", in, "overwrite=true");
+        DONE_RANKS(2, "train", "run.json", "deterministic=true", "train_batch_size=32", in, "parallel.pipeline=2",
+                   "activation_checkpointing.enabled=true", "output=two", "overwrite=true");
+        CHECK(same_file("out/model/weights.safetensors", "two/model/weights.safetensors"));
+    }
+    setup(GPT, "{\"ids\": \"ids.npy\", \"next\": \"next.npy\"}");
+    DONE("train", "run.json");
+    const double loss = loss_at("step 8/8");
+    DONE_RANKS(2, "train", "run.json", "parallel.pipeline=2", "output=two");
+    CHECK_NEAR(loss_at("step 8/8"), loss, 2e-4);
+    /* two layers, and the head behind them */
+    FAILS_RANKS(2, (2, "train", "run.json", "parallel.pipeline=2", "parallel.interleave=2", "overwrite=true"),
+                "2 stages of 2 chunks each, but the model has 3 blocks");
+    setup(STATE, "{\"x\": \"x.npy\", \"y\": \"label.npy\"}");
+    DONE("train", "run.json", "deterministic=true", "train_batch_size=32");
+    DONE_RANKS(2, "train", "run.json", "deterministic=true", "train_batch_size=32", "parallel.pipeline=2",
+               "output=two");
+    CHECK(same_file("out/model/weights.safetensors", "two/model/weights.safetensors"));
+}
+
+/* Ranks that share out every product, and one rank that goes on from their checkpoint; on two sections and two data
+ * ranks of such ranks the bits are the same. */
+TEST(tensor)
+{
+#define TWO "deterministic=true", "train_batch_size=32", "parallel.tensor=2"
+    setup(MLP, "{\"x\": \"x.npy\", \"y\": \"y.npy\"}");
+    DONE("train", "run.json", "train_batch_size=32");
+    const double loss = loss_at("step 8/8");
+    DONE_RANKS(2, "train", "run.json", TWO, "output=two");
+    CHECK_NEAR(loss_at("step 8/8"), loss, 1e-4);
+    CHECK(!strstr(ran.err, "holds and computes all"));
+    DONE_RANKS(4, "train", "run.json", TWO, "output=data", "zero_optimization.stage=3");
+    CHECK(same_file("two/model/weights.safetensors", "data/model/weights.safetensors"));
+    DONE_RANKS(4, "train", "run.json", TWO, "output=piped", "parallel.pipeline=2",
+               "activation_checkpointing.enabled=true");
+    CHECK(same_file("two/model/weights.safetensors", "piped/model/weights.safetensors"));
+    DONE_RANKS(2, "train", "run.json", TWO, "output=began", "checkpoint.dir=ck", "steps=5");
+    DONE("train", "run.json", "train_batch_size=32", "output=began", "checkpoint.dir=ck", "--resume");
+    CHECK_NEAR(loss_at("step 8/8"), loss, 1e-4);
+    setup(STATE, "{\"x\": \"x.npy\", \"y\": \"label.npy\"}");
+    DONE_RANKS(2, "train", "run.json", "parallel.tensor=2");
+    CHECK_HAS(ran.err, "each of 2 ranks holds and computes all of 2 of 2 matrices, w1 first: any_keep does not");
+}
+
 /* What a step replaces: the same bits on one worker and two, resumed, through a disk, and on ranks. */
 TEST(states)
 {
@@ -138,6 +220,73 @@ TEST(states)
     }
 }
 
+/* ---- outputs ---- */
+
+static const char NET[] =
+    "{\"tessera_graph\": 1, \"inputs\": {\"x\": {\"shape\": [4, 5], \"dtype\": \"float32\", \"batch\": 0},"
+    "\"t\": {\"shape\": [4], \"dtype\": \"int32\", \"batch\": 0}}, \"params\": {\"p\": {\"shape\": [1], \"dtype\": "
+    "\"float32\"}}, \"consts\": {\"2\": {\"shape\": [], "
+    "\"dtype\": \"float32\", \"value\": [2]}}, \"nodes\": ["
+    "{\"name\": \"d\", \"op\": \"map\", \"fn\": \"mul\", \"in\": [\"input:x\", \"const:2\"], \"shape\": [4, 5], "
+    "\"dtype\": \"float32\"},"
+    "{\"name\": \"a\", \"op\": \"reduce\", \"fn\": \"argmax\", \"in\": [\"d\"], \"dims\": [1], \"shape\": [4], "
+    "\"dtype\": \"int32\"},"
+    "{\"name\": \"r\", \"op\": \"transpose\", \"in\": [\"d\"], \"perm\": [1, 0], \"shape\": [5, 4], \"dtype\": "
+    "\"float32\"},"
+    "{\"name\": \"c\", \"op\": \"map\", \"fn\": \"cast\", \"in\": [\"input:t\"], \"shape\": [4], \"dtype\": "
+    "\"float32\"},"
+    "{\"name\": \"s\", \"op\": \"reduce\", \"fn\": \"sum\", \"in\": [\"c\"], \"dims\": [0], \"shape\": [], "
+    "\"dtype\": \"float32\"}],"
+    "\"outputs\": {\"loss\": \"s\", \"d\": \"d\", \"top\": \"a\", \"turned\": \"r\"}}";
+
+/* Its elements behind the header, which says that shape. */
+static const char *read_npy(char *file, const char *says)
+{
+    CHECK_HAS(file + 10, says);
+    return file + 10 + (unsigned char)file[8] + 256 * (unsigned char)file[9];
+}
+
+/* Of a number of samples that is no multiple of a micro-batch; those that lie behind come first. */
+TEST(outputs)
+{
+    setup(MLP, "{}");
+    mkdir("net", 0777);
+    write_text("net/graph.json", NET);
+    static const char weights[] = "\66\0\0\0\0\0\0\0"
+                                  "{\"p\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}\0\0\0";
+    write_file("net/weights.safetensors", weights, sizeof weights);
+    DONE("run", "net", "--in", "few.npy", "--out", "d.npy");
+    CHECK_HAS(ran.out, "d of 47 samples: d.npy");
+    DONE("run", "net", "--in", "x=few.npy", "--out", "r.npy", "--output", "turned", "memory.cpu=16MiB");
+    DONE("run", "net", "--in", "x=few.npy", "--out", "a.npy", "--output", "top");
+    size_t bytes;
+    char *d = read_file("d.npy", &bytes), *r = read_file("r.npy", &bytes), *a = read_file("a.npy", &bytes);
+    const char *of_d = read_npy(d, "'<f4', 'fortran_order': False, 'shape': (47, 5,)"), *of_r = read_npy(r, "(47, 5,)"),
+               *of_a = read_npy(a, "'<i4', 'fortran_order': False, 'shape': (47,)");
+    CHECK(!memcmp(of_d, of_r, 47 * 5 * sizeof(float)));
+    for (int i = 0; i < 47; i++) {
+        float row[5];
+        int32_t top;
+        int most = 0;
+        memcpy(row, of_d + (size_t)i * sizeof row, sizeof row);
+        memcpy(&top, of_a + (size_t)i * sizeof top, sizeof top);
+        for (int k = 0; k < 5; k++) {
+            const float x = (float)((i * 37 + k * 11) % 17) / 8 - 1;
+            if (row[k] < 2 * x || row[k] > 2 * x)
+                CHECK_SAY("sample %d: %g, expected %g", i, (double)row[k], 2.0 * (double)x);
+            if (row[k] > row[most]) most = k;
+        }
+        CHECK(top == most);
+    }
+    free(d), free(r), free(a);
+    FAILS(2, ("run", "net", "--in", "x.npy", "--out", "y.npy", "--output", "acc"), "has no output acc beside its loss");
+    FAILS(2, ("run", "net", "--in", "t=x.npy", "--out", "y.npy"), "t, expected a path for each input");
+    FAILS(2, ("run", "net", "--in", "wide.npy", "--out", "y.npy"), "has shape (30,8)");
+    FAILS(2, ("run", "net", "--in", "x.npy", "--out", "none/y.npy"), "cannot be written");
+    FAILS(2, ("run", "net", "--in", "x.npy"), "--out: is missing");
+    FAILS(2, ("run", "out", "--in", "x.npy", "--out", "y.npy"), "out");
+}
+
 TEST(mistakes)
 {
     static const struct {
@@ -153,7 +302,6 @@ TEST(mistakes)
         {"data.train={\"x\": \"none.npy\", \"y\": \"y.npy\"}", "none.npy: is no .npy file"},
         {"data.train={\"x\": \"gone.npy\", \"y\": \"y.npy\"}", "gone.npy"},
         {"train_batch_size=24", "the network was exported for 16 samples at a time"},
-        {"bf16.enabled=true", "it is computed in fp32 so far"},
         {"lora.r=4", "lora"},
         {"weights=drawn", "weights"},
     };

@@ -3,6 +3,7 @@
 #define CHECK_MAIN
 #include "tiny.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
 
@@ -114,6 +115,9 @@ TEST(checkpoints_that_do_not_fit)
     FAILS(2, ("train", "run.json", "steps=4", "--resume"), "ck/step-00000002/states.safetensors", "bytes");
     cut_file("ck/step-00000002/state.json", 5);
     FAILS(2, ("train", "run.json", "steps=4", "--resume"), "ck/step-00000002/state.json", "damaged");
+    write_text("ck/step-00000002/state.json",
+               "{\"step\": 2, \"samples\": 8, \"seed\": 1, \"format\": \"tessera checkpoint 0\"}");
+    FAILS(2, ("train", "run.json", "steps=4", "--resume"), "state.json: has the format \"tessera checkpoint 0\"");
 }
 
 /* ---- signals ---- */
@@ -322,6 +326,28 @@ TEST(a_full_disk)
     CHECK(!umount2("ck", MNT_DETACH));
 }
 
+/* Another run's end: it writes the second half of the file a second after the first, under StarPU's lock. */
+static pid_t write_slowly(const char *path)
+{
+    int begun[2];
+    char byte = 0;
+    size_t n = 0;
+    char *whole = read_file(path, &n);
+    CHECK(!pipe(begun));
+    const pid_t writer = fork();
+    if (writer == 0) {
+        const int fd = open(path, O_RDWR);
+        fcntl(fd, F_SETLKW, &(struct flock){.l_type = F_WRLCK});
+        if (ftruncate(fd, (off_t)n / 2) || write(begun[1], &byte, 1) != 1) _exit(1);
+        sleep(1);
+        _exit(pwrite(fd, whole, n, 0) != (ssize_t)n);
+    }
+    CHECK(read(begun[0], &byte, 1) == 1);
+    close(begun[0]), close(begun[1]);
+    free(whole);
+    return writer;
+}
+
 /* A run that died while StarPU wrote a performance model leaves half of it, at which StarPU aborts. */
 TEST(half_a_performance_model)
 {
@@ -339,6 +365,10 @@ TEST(half_a_performance_model)
     CHECK(!truncate(model, whole.st_size / 2));
     DONE("train", "run.json", "steps=3", "--resume");
     CHECK_HAS(ran.err, "tess_linear_forward_f32.vm, a performance model that was not written to its end");
+    const pid_t writer = write_slowly(model);
+    DONE("train", "run.json", "steps=4", "--resume");
+    CHECK(!strstr(ran.err, "was not written to its end"));
+    waitpid(writer, NULL, 0);
     unsetenv("STARPU_SCHED");
     unsetenv("STARPU_PERF_MODEL_DIR");
 }

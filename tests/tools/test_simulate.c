@@ -474,6 +474,28 @@ TEST(an_estimate_on_a_machine_says_what_has_no_room_there)
     DONE("estimate", "run.json", "--machine", "two.json", "--fits");
 }
 
+/* On a GPU states go before what would only be kept, whatever room there is. */
+TEST(what_is_kept_takes_no_room_of_states)
+{
+    static const char *const gib[] = {"0.25", "0.3", "0.35"},
+                             *const model = "model={\"model_type\": \"gpt2\", \"n_layer\": 8, \"n_embd\": 256, "
+                                            "\"n_head\": 8, \"vocab_size\": 512, \"n_positions\": 256}";
+    SIMULATE_SETUP();
+    for (size_t i = 0; i < sizeof gib / sizeof *gib; i++) {
+        char lives[2][100] = {{0}};
+        write_text("gpu.json", fmt(MACHINE(4, GPUS(1, "%s", "")), gib[i]));
+        for (int k = 0; k < 2; k++) {
+            DONE("estimate", "run.json", "--machine", "gpu.json", model, "bf16.enabled=true", "data.seq_length=256",
+                 "train_batch_size=8", "train_micro_batch_size_per_gpu=8", "activation_checkpointing.enabled=true",
+                 fmt("activation_checkpointing.keep_more=%s", k ? "false" : "true"));
+            const char *at = strstr(ran.out, "of it what lives there alone");
+            CHECK(at && sscanf(at, "%99[^\n]", lives[k]) == 1);
+            CHECK((strstr(ran.out, "kept are ") && !strstr(ran.out, "kept are 0 ")) == !k);
+        }
+        CHECK_STR(lives[0], lives[1]);
+    }
+}
+
 TEST(what_is_no_machine_is_one_line)
 {
     static const struct {

@@ -135,7 +135,7 @@ TEST(ranks_that_have_the_same_to_do_are_simulated_by_one)
         }
         const char *what = fmt("%s, %s nodes, stage %s, tensor %s, pipeline %s", cases[i].machine, cases[i].nodes,
                                cases[i].stage, cases[i].tensor, cases[i].pipeline);
-        if (fabs(seconds[1] / seconds[0] - 1) > 0.05 || fabs(tasks[1] / tasks[0] - 1) > 0.12 ||
+        if (fabs(seconds[1] / seconds[0] - 1) > 0.05 || fabs(tasks[1] / tasks[0] - 1) > 0.14 ||
             fabs(bytes[1] / bytes[0] - 1) > 0.01 || fabs(far[1] - far[0]) > 0.01 * bytes[0] ||
             fabs(peak[1] / peak[0] - 1) > 0.05)
             CHECK_SAY("%s: %f s, %.0f tasks, %.0f bytes, %.0f far, peak %.0f; folded %f, %.0f, %.0f, %.0f, %.0f", what,
@@ -451,7 +451,7 @@ TEST(a_gpu_has_its_rail)
     for (int i = 0; i < 3; i++) {
         write_gpu_node("rails.json", 2, NVLINK, network[i]);
         DONE("simulate", "run.json", "--machine", "rails.json", "--nodes", "2", "--steps", "1", "parallel.pipeline=4",
-             ONE_MICRO_BATCH);
+             "gradient_clipping=0", ONE_MICRO_BATCH);
         const double far = behind(ran.out, "of all ranks, ");
         CHECK(far > 0 && over_peers() > 0);
         CHECK_NEAR(behind(ran.out, "\nstep      "), far / (i ? 1e6 : 2e6), far / 1e8);
@@ -463,6 +463,17 @@ TEST(a_gpu_has_its_rail)
                    behind(ran.out, "of all ranks, ") / 2 / 2e7);
         CHECK_HAS(ran.out, "the step is bound by the network");
     }
+}
+
+/* Ranks of a tensor whose tables are of other numbers of tiles, one and two here, give each other the gradients of
+ * norms all the same. Messages meet by their tags here, where MPI counts them. */
+TEST(rows_are_shared_whatever_tiles_ranks_have)
+{
+    SIMULATE_SETUP();
+    write_gpu_node("peers.json", 4, NVLINK, "");
+    DONE("simulate", "run.json", "--machine", "peers.json", "--steps", "1", "parallel.tensor=4",
+         "activation_checkpointing.partition_activations=true", "tiles.elements=7000", BATCH);
+    CHECK(behind(ran.out, "\nstep      ") > 0);
 }
 
 /* Where a GPU has room for the activations of all micro-batches, weights that are gathered come once for all. */
@@ -611,7 +622,7 @@ TEST(a_link_that_ranks_share_is_half_of_one)
     double alone[2];
     for (int i = 0; i < 2; i++) {
         write_text("gpu.json", i ? MACHINE(4, GPUS_OF(2, "1", ", \"gpus\": 2", "")) : MACHINE(4, GPUS(2, "1", "")));
-        DONE("simulate", "run.json", "--machine", "gpu.json", CAPPED, BATCH);
+        DONE("simulate", "run.json", "--machine", "gpu.json", CAPPED, BATCH, "gradient_clipping=0");
         alone[i] = behind(strstr(ran.out, "\nbound "), "the GPUs alone, ");
         CHECK(alone[i] > 0);
         CHECK(behind(ran.out, "\nstep      ") > 0.999 * alone[i]);

@@ -39,6 +39,15 @@ static void print_disk(const tess_drive *d)
            d->direct ? "O_DIRECT" : "page cache: no O_DIRECT here", tess_human_bytes((double)tess_drive_free(".")));
 }
 
+static void print_attention(void)
+{
+    char said[300];
+    if (tess_gpus() == 0) return;
+    const bool library = tess_attention_library(true, said, sizeof said);
+    printf("         attention %s%s%s\n", library ? "where it can by " : "by kernels of its own",
+           library || !*said ? "" : ": ", said);
+}
+
 /* Who sits where, rank by rank. */
 static void print_ranks(const tess_share *of)
 {
@@ -71,6 +80,7 @@ static tess_status print_all(bool again, const char *carrier)
         printf("disk     not measured in the working directory: %s\n", tess_error_text());
     printf("StarPU   %s: %s\n", tess_starpu_version(), tess_starpu_limits());
     printf("GPU      %s\n", tess_gpu_support());
+    print_attention();
     printf("library  %s\n", tess_matrix_library());
     if (tess_ranks_launched())
         printf("MPI      %d ranks\nmessages %s\n", tess_ranks(), carrier);

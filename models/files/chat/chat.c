@@ -3,7 +3,7 @@
  * Where a template marks what the assistant says with {% generation %}, that is it. Where it does not, beginnings of
  * the conversation are rendered: what a turn adds behind the text that asks for it is the assistant's. */
 #include "directories.h"
-#include "map.h"
+#include "mapped.h"
 #include "template_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -19,22 +19,6 @@ struct tess_chat {
     bool marks;  /* it has {% generation %} */
     bool absent; /* a directory has none */
 };
-
-void tess_spans_add(tess_spans *s, size_t begin, size_t end)
-{
-    if (s->count + 2 > s->room) {
-        s->room = 2 * s->room + 16;
-        s->at = tess_realloc(s->at, s->room * sizeof *s->at);
-    }
-    s->at[s->count++] = begin;
-    s->at[s->count++] = end;
-}
-
-void tess_spans_free(tess_spans *s)
-{
-    free(s->at);
-    *s = (tess_spans){0};
-}
 
 /* ---- opening ---- */
 

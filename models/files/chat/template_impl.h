@@ -3,15 +3,15 @@
  *
  *     parser.c      tokens into a tree; what is not known here is an error that names it, before anything is rendered
  *     lexer.c       text into those tokens, whitespace control
- *     run.c         the tree against variables
+ *     render.c      the tree against variables
  *     filters.c     filters and tests
  *     calls.c       members and items, functions and methods
  *     strings.c     what methods and filters do with strings
  *     values.c      values: how they compare, and how they are written
  *     bounds.c      a template that never ends is stopped
  *
- * Each calls only those below it; a macro that calls.c meets goes back to run.c by a pointer in the run. chat.c, which
- * has conversations rendered, is above all of them.
+ * Each calls only those below it; a macro that calls.c meets goes back to render.c by a pointer in the run. chat.c,
+ * which has conversations rendered, is above all of them.
  */
 #ifndef TESS_TEMPLATE_IMPL_H
 #define TESS_TEMPLATE_IMPL_H
@@ -196,7 +196,7 @@ struct tess_tpl_run {
     tess_bytes *out, *root; /* where text goes; where the template's goes */
     enum { TPL_ON, TPL_BREAKS, TPL_CONTINUES } flow;
     tess_spans *spans; /* what {% generation %} marks */
-    /* Runs a macro: run.c's, for calls.c below it. */
+    /* Runs a macro: render.c's, for calls.c below it. */
     tess_tpl_value (*macro)(tess_tpl_run *r, const tess_tpl_node *macro, const tess_tpl_args *a);
 };
 enum { TPL_BYTES = 256 << 20, TPL_NESTED = 1000 }; /* the most that a run may take, or write */
@@ -282,7 +282,7 @@ bool tess_tpl_has_test(const char *name);
 tess_tpl_value tess_tpl_filter(tess_tpl_run *r, const char *name, tess_tpl_value v, const tess_tpl_args *a);
 bool tess_tpl_test(tess_tpl_run *r, const char *name, tess_tpl_value v, const tess_tpl_args *a);
 
-/* ---- run.c ------------------------------------------------------------------------------------------------------- */
+/* ---- render.c ---------------------------------------------------------------------------------------------------- */
 
 /* Renders; `variables` is a JSON object. Spans may be NULL. */
 tess_status tess_tpl_render(const tess_tpl_node *root, const char *where, const json_t *variables, tess_bytes *out,

@@ -1,7 +1,7 @@
 /* .npy: a magic, a version, and a Python literal {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 784), } in
  * front of the elements. Only that literal's three keys are read, in any order; nothing else of Python is. */
 #include "arrays.h"
-#include "map.h"
+#include "mapped.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,13 +108,13 @@ static tess_status fits(struct file *f, const struct header *h, size_t begins)
         return tess_error(TESS_INVALID, f->map.path, "has shape (%s), the network's %s needs (%s%s)", met, w->name,
                           w->same ? "" : "samples", need + (w->same && *need));
     }
-    if ((w->kind == TESS_ARRAY_INT && (h->kind == 'f' || h->kind == 'b')) ||
-        (w->kind == TESS_ARRAY_BOOL && h->kind != 'b'))
+    const bool whole = w->kind == TESS_ARRAY_INT || w->kind == TESS_ARRAY_BITS;
+    if ((whole && (h->kind == 'f' || h->kind == 'b')) || (w->kind == TESS_ARRAY_BOOL && h->kind != 'b'))
         return tess_error(TESS_INVALID, f->map.path, "has %s, the network's %s needs %s",
                           h->kind == 'f'   ? "floats"
                           : h->kind == 'b' ? "bools"
                                            : "integers",
-                          w->name, w->kind == TESS_ARRAY_INT ? "integers" : "bools");
+                          w->name, whole ? "integers" : "bools");
     f->kind = h->kind, f->size = h->size;
     f->data = f->map.data + begins;
     uint64_t bytes;
@@ -270,10 +270,11 @@ tess_status tess_arrays_get(const tess_arrays *a, int k, uint64_t sample, void *
             continue;
         }
         const int64_t v = whole(f, at);
-        if (v < INT32_MIN || v > INT32_MAX || (f->kind == 'b' && v > 1))
-            return tess_error(TESS_INVALID, f->map.path, "sample %llu has %lld, which is no int32",
-                              (unsigned long long)sample, (long long)v);
-        ((int32_t *)out)[i] = (int32_t)v;
+        const bool bits = f->want->kind == TESS_ARRAY_BITS;
+        if (v < (bits ? 0 : INT32_MIN) || v > (bits ? UINT32_MAX : INT32_MAX) || (f->kind == 'b' && v > 1))
+            return tess_error(TESS_INVALID, f->map.path, "sample %llu has %lld, which is no %s",
+                              (unsigned long long)sample, (long long)v, bits ? "uint32" : "int32");
+        ((int32_t *)out)[i] = (int32_t)(uint32_t)v;
     }
     return TESS_OK;
 }

@@ -13,7 +13,12 @@
 
 /* What a network takes of a file: floats of any numbers, int32 of whole ones, bools (int32 that are 0 or 1) of bools.
  */
-typedef enum tess_array_kind { TESS_ARRAY_REAL, TESS_ARRAY_INT, TESS_ARRAY_BOOL } tess_array_kind;
+typedef enum tess_array_kind {
+    TESS_ARRAY_REAL,
+    TESS_ARRAY_INT,
+    TESS_ARRAY_BOOL,
+    TESS_ARRAY_BITS, /* of uint32, in an int32 */
+} tess_array_kind;
 typedef struct tess_array_want {
     const char *name;
     tess_array_kind kind;

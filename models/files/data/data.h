@@ -18,7 +18,7 @@
 #ifndef TESS_DATA_IMPL_H
 #define TESS_DATA_IMPL_H
 #include "arrays.h"
-#include "map.h"
+#include "mapped.h"
 #include "tokenizer.h"
 
 typedef struct tess_data tess_data;

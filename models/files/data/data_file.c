@@ -148,7 +148,7 @@ static tess_status read_megatron(tess_token_file *f, const tess_map *idx, const 
 
 enum { LLMC_HEADER = 1024 };
 
-/* Says what a .bin is if it is not llm.c's: most likely one half of Megatron's pair. */
+/* Fails with what a .bin is that is not llm.c's: most likely one half of Megatron's pair. */
 static tess_status not_llmc(const tess_map *bin, int32_t magic)
 {
     char *prefix = tess_strdup(bin->path), *hint = tess_strdup("");

@@ -15,27 +15,6 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are read as they lie in the file");
 
-static const struct {
-    const char *name;
-    size_t size;
-} dtypes[TESS_ST_COUNT] = {
-    [TESS_ST_F32] = {"F32", 4},   [TESS_ST_F16] = {"F16", 2},         [TESS_ST_BF16] = {"BF16", 2},
-    [TESS_ST_F64] = {"F64", 8},   [TESS_ST_I64] = {"I64", 8},         [TESS_ST_I32] = {"I32", 4},
-    [TESS_ST_I16] = {"I16", 2},   [TESS_ST_I8] = {"I8", 1},           [TESS_ST_U64] = {"U64", 8},
-    [TESS_ST_U32] = {"U32", 4},   [TESS_ST_U16] = {"U16", 2},         [TESS_ST_U8] = {"U8", 1},
-    [TESS_ST_BOOL] = {"BOOL", 1}, [TESS_ST_F8_E4M3] = {"F8_E4M3", 1}, [TESS_ST_F8_E5M2] = {"F8_E5M2", 1},
-};
-
-const char *tess_st_name(tess_safetensors_dtype dtype)
-{
-    return dtypes[dtype].name;
-}
-
-size_t tess_st_size(tess_safetensors_dtype dtype)
-{
-    return dtypes[dtype].size;
-}
-
 /* ---- one header ---- */
 
 static tess_status read_dtype(tess_safetensor *t, const json_t *entry)
@@ -43,7 +22,7 @@ static tess_status read_dtype(tess_safetensor *t, const json_t *entry)
     const char *name = json_string_value(json_object_get(entry, "dtype"));
     if (!name) return tess_file_error(t->file, t->name, "has no dtype");
     for (t->dtype = 0; t->dtype < TESS_ST_COUNT; t->dtype++)
-        if (strcmp(name, dtypes[t->dtype].name) == 0) return TESS_OK;
+        if (strcmp(name, tess_st_name(t->dtype)) == 0) return TESS_OK;
     return tess_file_error(t->file, t->name, "dtype %s is not known", name);
 }
 
@@ -80,11 +59,11 @@ static tess_status read_offsets(tess_safetensor *t, const json_t *entry, const u
                                "data_offsets %lld to %lld are outside of the %zu bytes of tensors in the file",
                                (long long)begin, (long long)end, data_bytes);
     uint64_t want;
-    if (__builtin_mul_overflow((uint64_t)t->elements, dtypes[t->dtype].size, &want) || want != (uint64_t)(end - begin))
+    if (__builtin_mul_overflow((uint64_t)t->elements, tess_st_size(t->dtype), &want) || want != (uint64_t)(end - begin))
         return tess_file_error(t->file, t->name,
                                "data_offsets %lld to %lld are %lld bytes, %lld elements of %s are %llu",
                                (long long)begin, (long long)end, (long long)(end - begin), (long long)t->elements,
-                               dtypes[t->dtype].name, (unsigned long long)want);
+                               tess_st_name(t->dtype), (unsigned long long)want);
     t->data = data + begin;
     t->bytes = (size_t)want;
     return TESS_OK;
@@ -122,17 +101,6 @@ static tess_safetensors *new_set(void)
     s->room = 64;
     s->tensor = tess_alloc(s->room * sizeof *s->tensor);
     return s;
-}
-
-tess_safetensor *tess_safetensors_add(tess_safetensors *s)
-{
-    if (s->count == s->room) {
-        s->room *= 2;
-        s->tensor = tess_realloc(s->tensor, s->room * sizeof *s->tensor);
-    }
-    tess_safetensor *t = &s->tensor[s->count++];
-    *t = (tess_safetensor){0};
-    return t;
 }
 
 static tess_status read_header(tess_safetensors *s, const char *file, json_t *header, const uint8_t *data, size_t bytes)
@@ -336,7 +304,7 @@ const tess_safetensor *tess_safetensors_find(const tess_safetensors *s, const ch
 tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_t n, float *out)
 {
     TESS_ASSERT(first >= 0 && n >= 0 && first <= t->elements && n <= t->elements - first);
-    const uint8_t *p = (const uint8_t *)t->data + (size_t)first * dtypes[t->dtype].size;
+    const uint8_t *p = (const uint8_t *)t->data + (size_t)first * tess_st_size(t->dtype);
     uint16_t half;
     double wide;
     switch (t->dtype) {
@@ -354,7 +322,7 @@ tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_
         return TESS_OK;
     default:
         return tess_file_error(t->file, t->name, "is %s, expected floats (F32, BF16, F16 or F64)",
-                               dtypes[t->dtype].name);
+                               tess_st_name(t->dtype));
     }
 }
 

@@ -4,7 +4,7 @@
  */
 #ifndef TESS_SAFETENSORS_SET_IMPL_H
 #define TESS_SAFETENSORS_SET_IMPL_H
-#include "map.h"
+#include "mapped.h"
 #include "safetensors.h"
 
 struct tess_safetensors {
@@ -18,11 +18,16 @@ struct tess_safetensors {
 /* Headers and pickles are at most so long: the reference implementation's. */
 enum { TESS_HEADER_MAX = 100 * 1000 * 1000 };
 
+/* ---- tensor_set.c ------------------------------------------------------------------------------------------------ */
+
 /* Returns what the format calls a dtype, and the bytes of an element. */
 const char *tess_st_name(tess_safetensors_dtype dtype);
 size_t tess_st_size(tess_safetensors_dtype dtype);
 /* Adds a tensor, zeroed, to the end of the set. */
 tess_safetensor *tess_safetensors_add(tess_safetensors *s);
+
+/* ---- torch.c ----------------------------------------------------------------------------------------------------- */
+
 /* Adds the tensors of what torch.save wrote of a model's state. `file` lives as long as the set. */
 tess_status tess_torch_read(tess_safetensors *s, const char *file, const uint8_t *bytes, size_t n) TESS_NODISCARD;
 

@@ -177,7 +177,7 @@ static tess_status make_file(const char *path, const void *begin, size_t bytes, 
 
 /* ---- the layout, and the files at their full size ---- */
 
-/* Gives the tensors of a shard their places. What comes before them in the file, `*bytes` in a new string: the length
+/* Sets the places of a shard's tensors. What comes before them in the file, `*bytes` in a new string: the length
  * of the header, and the header. */
 static char *lay_out(tess_safetensors_writer *w, int shard, size_t *bytes, uint64_t *tensors)
 {

@@ -10,12 +10,12 @@
  *
  * Below all of them are reading.c, by which they read their JSON, vocab.c, which knows tokens by their bytes, and the
  * characters of base/text.h; above them are encode.c, which sends a text through, tokenizer.c, which reads them all
- * from tokenizer.json, directory.c, which makes the same of older files, and decode.c. What is no part that is known
- * here is an error that names it. */
+ * from tokenizer.json, tokenizer_files.c, which makes the same of older files, and decode.c. What is no part that is
+ * known here is an error that names it. */
 #ifndef TESS_TOKENIZER_PARTS_IMPL_H
 #define TESS_TOKENIZER_PARTS_IMPL_H
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "map.h"
+#include "mapped.h"
 #include "text.h"
 #include "tokenizer.h"
 #include <jansson.h>
@@ -297,7 +297,7 @@ bool tess_decoder_blanks(const tess_decoder *d);
  * is as it was. */
 bool tess_alphabet_bytes(tess_arena *arena, tess_token *token);
 
-/* ---- directory.c, sentencepiece.c, pairs.c: other files than tokenizer.json -------------------------------------- */
+/* ---- tokenizer_files.c, sentencepiece.c, pairs.c: other files than tokenizer.json -------------------------------- */
 
 /* Reads a tokenizer's main file, r->path, and what lies beside it in `dir`, into the object that its tokenizer.json
  * would have: *root, which is NULL at first, becomes a new reference, also where what lies beside it is wrong. */

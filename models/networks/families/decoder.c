@@ -26,6 +26,12 @@ static int64_t dim_of(const tess_decoder *c)
     return c->dim ? c->dim : c->width / c->heads;
 }
 
+/* Elements of a head that turn. */
+static int64_t turning_of(const tess_decoder *c)
+{
+    return c->turning > 0 ? (int64_t)((double)dim_of(c) * c->turning) : dim_of(c);
+}
+
 /* Windows, and which layers have them. */
 static tess_status check_windows(const tess_decoder *c, const char *where)
 {
@@ -66,6 +72,11 @@ tess_status tess_decoder_check(const tess_family *f, const void *numbers, const 
                           "hidden_size %lld is no multiple of num_attention_heads %lld (or say head_dim)",
                           (long long)c->width, (long long)c->heads);
     TESS_TRY(tess_heads_check(where, "num_attention_heads", c->heads, "num_key_value_heads", groups_of(c)));
+    if (c->turning > 0 && (c->turning > 1 || turning_of(c) < 2 || turning_of(c) % 2))
+        return tess_error(TESS_INVALID, where,
+                          "partial_rotary_factor: %g (expected a share of a head's %lld elements that is an even "
+                          "number of them)",
+                          c->turning, (long long)dim_of(c));
     if (!c->dim && dim_of(c) % 2)
         return tess_error(
             TESS_INVALID, where,
@@ -75,9 +86,10 @@ tess_status tess_decoder_check(const tess_family *f, const void *numbers, const 
     if (dim_of(c) % 2)
         return tess_error(TESS_INVALID, where, "head_dim: %lld (expected an even number: positions turn pairs)",
                           (long long)dim_of(c));
-    TESS_TRY(tess_rates_check(where, &(tess_rate){"attention_dropout", c->attention_dropout}, 1));
+    const tess_rate rates[] = {{"attention_dropout", c->attention_dropout}, {"resid_pdrop", c->residual_dropout}};
+    TESS_TRY(tess_rates_check(where, rates, 2));
     TESS_TRY(check_windows(c, where));
-    return tess_rotary_check(&c->rotary, where);
+    return tess_rotary_check(&c->rotary, turning_of(c), where);
 }
 
 /* Without use_sliding_window the rest says nothing; layer_types says what max_window_layers does. */
@@ -86,6 +98,8 @@ void tess_decoder_settle(const tess_family *f, void *numbers)
     tess_decoder *c = numbers;
     const tess_decoder_traits *t = f->traits;
     const int64_t layers = c->common.layers < TESS_MOST_LAYERS ? c->common.layers : TESS_MOST_LAYERS;
+    if (t->fused && (c->rotary.kind == TESS_ROTARY_SU || c->rotary.kind == TESS_ROPE_YARN))
+        c->rotary.kind = TESS_ROPE_LONG; /* as such files first called it */
     if (t->asks_window && !c->use_window) c->window = 0;
     if (!c->sliding.given && (c->window || t->every_second))
         for (int64_t k = c->full_layers; k < layers; k += t->every_second ? 2 : 1) tess_layer_set(&c->sliding, k);
@@ -124,7 +138,32 @@ static tess_tensor *norm(const struct block *b, const char *name, tess_tensor *x
     return shifted ? tess_rmsnorm_shifted(x, gain, 1, (float)b->c->eps) : tess_rmsnorm(x, gain, (float)b->c->eps);
 }
 
-static tess_tensor *attend(const struct block *b, tess_tensor *x)
+static tess_attention_conf attention_of(const struct block *b)
+{
+    const tess_decoder *c = b->c;
+    const bool slides = c->window && tess_layer_second(&c->sliding, b->layer);
+    return (tess_attention_conf){.heads = c->heads,
+                                 .groups = groups_of(c),
+                                 .scale = b->traits->scaled ? (float)(1 / sqrt(c->query_scalar)) : 0,
+                                 .dropout = (float)c->attention_dropout,
+                                 .causal = true,
+                                 .window = slides ? c->window : 0,
+                                 .cap = (float)c->attention_cap,
+                                 .bounds = b->in->bounds,
+                                 .cache = b->in->cache};
+}
+
+/* q, k and v side by side, as one matrix makes them. */
+static tess_tensor *attend_fused(const struct block *b, tess_tensor *x, tess_rope_conf turns)
+{
+    const tess_decoder *c = b->c;
+    turns.turning = c->heads + groups_of(c);
+    turns.of = turns.turning + groups_of(c);
+    tess_tensor *qkv = dense(b, "self_attn.qkv_proj", x, c->width, turns.of * dim_of(c), false);
+    return tess_attention_packed(tess_rope(qkv, turns), attention_of(b));
+}
+
+static tess_tensor *attend_apart(const struct block *b, tess_tensor *x, tess_rope_conf turns)
 {
     const tess_decoder *c = b->c;
     const bool bias = b->traits->qkv_bias || c->attention_bias;
@@ -136,21 +175,15 @@ static tess_tensor *attend(const struct block *b, tess_tensor *x)
         q = norm(b, "self_attn.q_norm.weight", q, D);
         k = norm(b, "self_attn.k_norm.weight", k, D);
     }
-    const tess_rope_conf turns = tess_rotary_of(&c->rotary, D, D, b->in);
-    q = tess_rope(q, turns);
-    k = tess_rope(k, turns);
-    const bool slides = c->window && tess_layer_second(&c->sliding, b->layer);
-    const tess_attention_conf conf = {.heads = c->heads,
-                                      .groups = groups_of(c),
-                                      .scale = b->traits->scaled ? (float)(1 / sqrt(c->query_scalar)) : 0,
-                                      .dropout = (float)c->attention_dropout,
-                                      .causal = true,
-                                      .window = slides ? c->window : 0,
-                                      .cap = (float)c->attention_cap,
-                                      .bounds = b->in->bounds,
-                                      .cache = b->in->cache};
-    tess_tensor *y = tess_attention(q, k, v, conf);
-    return dense(b, "self_attn.o_proj", y, wide, c->width, c->attention_bias); // (B, T, C)
+    return tess_attention(tess_rope(q, turns), tess_rope(k, turns), v, attention_of(b));
+}
+
+static tess_tensor *attend(const struct block *b, tess_tensor *x)
+{
+    const tess_decoder *c = b->c;
+    const tess_rope_conf turns = tess_rotary_of(&c->rotary, dim_of(c), turning_of(c), b->in);
+    tess_tensor *y = (b->traits->fused ? attend_fused : attend_apart)(b, x, turns);
+    return dense(b, "self_attn.o_proj", y, c->heads * dim_of(c), c->width, c->attention_bias); // (B, T, C)
 }
 
 /* One matrix of each expert, (rows, columns), for those rows that go through it. */
@@ -190,6 +223,9 @@ static tess_tensor *mlp(const struct block *b, tess_tensor *x)
 {
     const tess_decoder *c = b->c;
     if (b->traits->count && !tess_layer_second(&c->experts.dense, b->layer)) return experts(b, x);
+    if (b->traits->fused)
+        return dense(b, "mlp.down_proj", tess_swiglu(dense(b, "mlp.gate_up_proj", x, c->width, 2 * c->inner, false)),
+                     c->inner, c->width, false);
     tess_tensor *gate = dense(b, "mlp.gate_proj", x, c->width, c->inner, c->mlp_bias); // (B, T, inner)
     tess_tensor *up = dense(b, "mlp.up_proj", x, c->width, c->inner, c->mlp_bias);
     return dense(b, "mlp.down_proj", tess_mul(tess_activate(gate, c->activation), up), c->inner, c->width, c->mlp_bias);
@@ -201,7 +237,8 @@ static tess_tensor *around(const struct block *b, tess_tensor *(*inner)(const st
 {
     const int64_t width = b->c->width;
     tess_tensor *y = inner(b, norm(b, before, x, width));
-    return tess_add(x, b->traits->norms_behind ? norm(b, behind, y, width) : y);
+    if (b->traits->norms_behind) y = norm(b, behind, y, width);
+    return tess_add(x, tess_dropout(y, (float)b->c->residual_dropout));
 }
 
 tess_tensor *tess_decoder_body(const tess_family *f, const void *numbers, tess_graph *g, const tess_network *in)

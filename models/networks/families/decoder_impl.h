@@ -10,7 +10,8 @@ typedef struct tess_decoder {
     tess_common common;
     tess_rotary rotary;
     int64_t width, inner, heads, groups, dim, activation; /* groups, dim 0: they follow */
-    double eps, attention_dropout;
+    double eps, attention_dropout, residual_dropout;
+    double turning; /* share of a head that turns; 0: all */
     int64_t attention_bias, mlp_bias;
     int64_t window; /* keys that a query sees, its own included, in layers that slide; 0: none does */
     tess_layers sliding;
@@ -33,6 +34,7 @@ typedef struct tess_decoder_traits {
     bool norms_behind;   /* of what attention and the mlp make too, which gives theirs other names */
     bool gains_from_one; /* a norm's gain is 1 + its weight */
     bool scaled;         /* logits of attention are over sqrt(query_scalar), embeddings times sqrt(width) */
+    bool fused;          /* q, k and v are one matrix, and so are gate and up */
     bool asks_window;    /* without use_sliding_window no layer slides */
     bool every_second;   /* layers slide, from the first on, where config.json does not say which do */
     bool normalised;     /* weights of a row's experts, whatever norm_topk_prob says */

@@ -136,6 +136,37 @@ const tess_family tess_family_qwen3_moe = {.type = "qwen3_moe",
                                            .traits = &qwen3_moe_traits,
                                            TESS_DECODER_FAMILY};
 
+/* ---- Phi-3, 3.5 and 4: a Llama whose q, k and v are one matrix, gate and up another ---- */
+
+static const tess_field phi3[] = {
+    {"vocab_size", TESS_FIELD_INT, AT(common.vocab), 32064, 1, NULL},
+    {"hidden_size", TESS_FIELD_INT, AT(width), 3072, 1, NULL},
+    {"intermediate_size", TESS_FIELD_INT, AT(inner), 8192, 1, NULL},
+    {"rms_norm_eps", TESS_FIELD_REAL, AT(eps), 1e-5, 0, NULL},
+    {"hidden_act", TESS_FIELD_ONLY, 0, 0, 0, "\"silu\""},
+    {"max_position_embeddings", TESS_FIELD_INT, AT(rotary.trained_positions), 4096, 1, NULL},
+    {"original_max_position_embeddings", TESS_FIELD_INT, AT(rotary.length), 4096, 2, NULL},
+    {"rope_parameters.original_max_position_embeddings", TESS_FIELD_ALIAS, 0, 0, 0, "original_max_position_embeddings"},
+    {"rope_parameters.rope_type", TESS_FIELD_CHOICE, AT(rotary.kind), TESS_ROPE_PLAIN, 0, TESS_ROTARY_KINDS " su"},
+    {"partial_rotary_factor", TESS_FIELD_REAL, AT(turning), 1, 0, NULL},
+    {"rope_parameters.partial_rotary_factor", TESS_FIELD_ALIAS, 0, 0, 0, "partial_rotary_factor"},
+    {"resid_pdrop", TESS_FIELD_TRAINING, AT(residual_dropout), 0, 0, NULL},
+    {"sliding_window", TESS_FIELD_OPTIONAL, AT(window), 0, 1, NULL},
+    {"attention_bias", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+    {"mlp_bias", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+    {"lm_head_bias", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+    {"full_attn_mod", TESS_FIELD_ONLY, 0, 0, 0, "1"},
+    {"interpolate_factor", TESS_FIELD_ONLY, 0, 0, 0, "1"},
+    END};
+/* The library has never applied it. */
+static const char phi3_ignored[] = "embd_pdrop";
+const tess_family tess_family_phi3 = {.type = "phi3",
+                                      .architecture = "Phi3ForCausalLM",
+                                      .field = phi3,
+                                      .ignored = phi3_ignored,
+                                      .traits = &(const tess_decoder_traits){.fused = true},
+                                      TESS_DECODER_FAMILY};
+
 /* ---- Gemma 2: a Llama with norms behind attention and mlp too, whose logits are capped; every second layer slides
  * ---- */
 

@@ -54,7 +54,7 @@ static tess_status check(const tess_family *f, const void *numbers, const char *
                           "rotary_pct: %g (expected a share of a head's %lld elements that is an even number of them)",
                           c->turning, (long long)dim_of(c));
     TESS_TRY(tess_rates_check(where, rates, 2));
-    return tess_rotary_check(&c->rotary, where);
+    return tess_rotary_check(&c->rotary, turning_of(c), where);
 }
 
 /* ---- the network ---- */
@@ -82,7 +82,7 @@ static tess_tensor *attend(const struct gpt_neox *c, tess_graph *g, const tess_n
                                       .bounds = in->bounds,
                                       .cache = in->cache};
     tess_rope_conf rope = tess_rotary_of(&c->rotary, dim_of(c), turning_of(c), in);
-    rope.packed = true;
+    rope.of = 3, rope.turning = 2;
     tess_tensor *y = dense(c, g, layer, "attention.query_key_value", x, c->width, 3 * c->width, c->attention_bias);
     y = tess_attention_packed(tess_rope(y, rope), conf); // (B, T, C)
     y = dense(c, g, layer, "attention.dense", y, c->width, c->width, c->attention_bias);

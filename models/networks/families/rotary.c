@@ -1,6 +1,7 @@
 /* Rotary positions of a network, see rotary_impl.h. */
 #include "rotary_impl.h"
 #include <math.h>
+#include <string.h>
 
 struct begin {
     tess_common common;
@@ -8,9 +9,7 @@ struct begin {
 };
 
 #define AT(member) offsetof(struct begin, rotary.member)
-/* As in tess_rope_kind, and one more. */
-static const char kinds[] = "default linear llama3 yarn dynamic";
-enum { DYNAMIC = TESS_ROPE_YARN + 1 };
+static const char kinds[] = TESS_ROTARY_KINDS;
 const tess_field tess_rotary_fields[] = {
     {"max_position_embeddings", TESS_FIELD_INT, AT(trained_positions), 2048, 1, NULL},
     /* Two spellings, of which the later one has the base inside. */
@@ -30,10 +29,25 @@ const tess_field tess_rotary_fields[] = {
     {"rope_parameters.mscale", TESS_FIELD_OPTIONAL_REAL, AT(scale), 0, 0, NULL},
     {"rope_parameters.mscale_all_dim", TESS_FIELD_OPTIONAL_REAL, AT(scale_all), 0, 0, NULL},
     {"rope_parameters.truncate", TESS_FIELD_BOOL, AT(whole_pairs), 1, 0, NULL},
+    {"rope_parameters.short_factor", TESS_FIELD_LIST, AT(near), 0, 0, NULL},
+    {"rope_parameters.long_factor", TESS_FIELD_LIST, AT(far), 0, 0, NULL},
     {NULL, 0, 0, 0, 0, NULL}};
 
-tess_status tess_rotary_check(const tess_rotary *r, const char *where)
+/* As many numbers as pairs. */
+static tess_status check_list(const char *where, const char *name, const tess_list *list, int64_t turning)
 {
+    if (list->count == turning / 2) return TESS_OK;
+    return tess_error(TESS_INVALID, where,
+                      "rope_parameters.%s has %lld numbers (rope_type longrope expected one a pair, %lld)", name,
+                      (long long)list->count, (long long)turning / 2);
+}
+
+tess_status tess_rotary_check(const tess_rotary *r, int64_t turning, const char *where)
+{
+    if (r->kind == TESS_ROPE_LONG) {
+        TESS_TRY(check_list(where, "short_factor", &r->near, turning));
+        return check_list(where, "long_factor", &r->far, turning);
+    }
     const tess_field choice = {"rope_type", TESS_FIELD_CHOICE, offsetof(tess_rotary, kind), 0, 0, kinds};
     char kind[32];
     tess_field_text(&choice, r, kind);
@@ -75,19 +89,43 @@ static tess_rope_scaling yarn(const tess_rotary *r, double length, double turnin
                                .size = (float)size};
 }
 
+/* Of the sequences that it was first trained on. */
+static int64_t first_length(const tess_rotary *r)
+{
+    return r->length ? r->length : r->trained_positions;
+}
+
+bool tess_rotary_long(const tess_family *f, const void *numbers, int64_t length)
+{
+    const tess_rotary *r = &((const struct begin *)numbers)->rotary;
+    return f->rotary && r->kind == TESS_ROPE_LONG && length > first_length(r);
+}
+
+/* Sequences of up to `longest` tokens. Whatever their length, what turns grows by what all may have. */
+static tess_rope_scaling stretched(const tess_rotary *r, int64_t longest)
+{
+    const double first = (double)first_length(r);
+    const double factor = r->factor > 0 ? r->factor : (double)r->trained_positions / first;
+    const double size = r->size > 0 ? r->size : factor > 1 ? sqrt(1 + log(factor) / log(first)) : 1;
+    tess_rope_scaling s = {TESS_ROPE_LONG, .size = (float)size};
+    const tess_list *list = (double)longest > first ? &r->far : &r->near;
+    memcpy(s.pair, list->value, sizeof s.pair);
+    return s;
+}
+
 /* Sequences that are longer than those it was trained on make the base larger. */
 static double base_of(const tess_rotary *r, double turning, const tess_network *in)
 {
     int64_t shape[3] = {0};
     tess_tensor_shape(in->ids, shape);
-    if (r->kind != DYNAMIC || in->cache || shape[1] <= r->trained_positions) return r->base;
+    if (r->kind != TESS_ROTARY_DYNAMIC || in->cache || shape[1] <= r->trained_positions) return r->base;
     const double longer = (double)shape[1] / (double)r->trained_positions;
     return r->base * pow(r->factor * longer - (r->factor - 1), turning / (turning - 2));
 }
 
 tess_rope_conf tess_rotary_of(const tess_rotary *r, int64_t dim, int64_t turning, const tess_network *in)
 {
-    const double length = (double)(r->length ? r->length : r->trained_positions);
+    const double length = (double)first_length(r);
     tess_rope_conf c = {.dim = dim,
                         .rotary = turning,
                         .base = (float)base_of(r, (double)turning, in),
@@ -95,7 +133,9 @@ tess_rope_conf tess_rotary_of(const tess_rotary *r, int64_t dim, int64_t turning
                         .scaling = {TESS_ROPE_PLAIN}};
     if (r->kind == TESS_ROPE_YARN)
         c.scaling = yarn(r, length, (double)turning);
-    else if (r->kind != DYNAMIC)
-        c.scaling = (tess_rope_scaling){(tess_rope_kind)r->kind, r->factor, r->low, r->high, length, 0};
+    else if (r->kind == TESS_ROPE_LONG)
+        c.scaling = stretched(r, in->longest);
+    else if (r->kind != TESS_ROTARY_DYNAMIC)
+        c.scaling = (tess_rope_scaling){(tess_rope_kind)r->kind, r->factor, r->low, r->high, length, 0, {0}};
     return c;
 }

@@ -3,6 +3,10 @@
 #define TESS_ROTARY_IMPL_H
 #include "model.h"
 
+/* As in tess_rope_kind, and more; SU is an earlier name of longrope. */
+enum { TESS_ROTARY_DYNAMIC = TESS_ROPE_LONG + 1, TESS_ROTARY_SU };
+#define TESS_ROTARY_KINDS "default linear llama3 yarn longrope dynamic"
+
 /* Comes behind the tess_common in the struct of a family that is `rotary`; in the order of tess_rotary_fields. What
  * share of a head turns is each family's own. */
 typedef struct tess_rotary {
@@ -10,12 +14,13 @@ typedef struct tess_rotary {
     double base, factor, low, high;
     int64_t kind, length; /* length 0: trained_positions */
     double fast, slow; /* yarn: turns in `length` places above which, and below which, pairs are all the one or other */
-    double size, scale, scale_all; /* yarn: 0: they follow from the factor */
+    double size, scale, scale_all; /* 0: they follow from the factor */
     int64_t whole_pairs;
+    tess_list near, far; /* longrope: of sequences of up to `length` tokens, and of longer ones */
 } tess_rotary;
 
-/* Checks that they do not contradict each other. */
-tess_status tess_rotary_check(const tess_rotary *r, const char *where) TESS_NODISCARD;
+/* Checks that they do not contradict each other, where so many elements of a head turn. */
+tess_status tess_rotary_check(const tess_rotary *r, int64_t turning, const char *where) TESS_NODISCARD;
 /* Returns how heads of `dim` elements turn, of which `turning` do, in the sequences of a network. */
 tess_rope_conf tess_rotary_of(const tess_rotary *r, int64_t dim, int64_t turning, const tess_network *in);
 

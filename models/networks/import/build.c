@@ -2,116 +2,11 @@
  * maps, broadcasts, transposes and the like only change it. What some other op reads, or what several nodes read of
  * what was computed, becomes a tensor. So one op is made of a whole expression, and none of what only moves elements.
  */
-#include "import_impl.h"
+#include "patterns.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum { MOST_STEPS = 20 };
-
-typedef struct form {
-    tess_tensor *t; /* that it is; NULL: none is made yet */
-    tess_draft *draft;
-    int result, operands;
-    tess_nd_operand operand[TESS_ND_OPERANDS];
-    int cost; /* steps that compute */
-} form;
-
-typedef struct building {
-    const tess_import *n;
-    tess_graph *g;
-    form *form;          /* [value] */
-    tess_tensor **state; /* [value]: what of it the graph keeps */
-} building;
-
-/* ---- forms ---- */
-
-static void clear(form *f)
-{
-    free(f->draft);
-    *f = (form){.draft = tess_alloc(sizeof *f->draft)};
-}
-
-static void be_tensor(form *f, tess_tensor *t, const value *v)
-{
-    clear(f);
-    f->t = t;
-    f->operand[0] = (tess_nd_operand){t, tess_reading_same(v->dims.rank)};
-    f->operands = 1;
-    f->result = tess_draft_load(f->draft, 0, v->element);
-}
-
-/* It moves elements of one tensor, or is a constant. */
-static bool is_reading(const form *f)
-{
-    return f->cost == 0 && f->operands == 1 && f->draft->step[f->result].fn == TESS_FN_load;
-}
-static bool is_constant(const form *f)
-{
-    return f->operands == 0;
-}
-
-/* Adds what another form computes, and stores its result; false: there is no room. */
-static bool include(form *f, const form *from, int *result)
-{
-    int operand[TESS_ND_OPERANDS], as[TESS_FORMULA_STEPS];
-    for (int k = 0; k < from->operands; k++) {
-        int j = 0;
-        while (j < f->operands && memcmp(&f->operand[j], &from->operand[k], sizeof f->operand[j])) j++;
-        if (j == TESS_ND_OPERANDS) return false;
-        if (j == f->operands) f->operand[f->operands++] = from->operand[k];
-        operand[k] = j;
-    }
-    for (int k = 0; k <= from->result; k++) {
-        const tess_fn_step *s = &from->draft->step[k];
-        const int a = s->of[0] < 0 || s->fn == TESS_FN_load ? -1 : as[s->of[0]], b = s->of[1] < 0 ? -1 : as[s->of[1]],
-                  c = s->of[2] < 0 ? -1 : as[s->of[2]];
-        const tess_element e = (tess_element)s->element;
-        as[k] = s->fn == TESS_FN_load    ? tess_draft_load(f->draft, operand[s->of[0]], e)
-                : s->fn == TESS_FN_value ? e == TESS_REAL ? tess_draft_real(f->draft, (double)s->is.real)
-                                                          : tess_draft_whole(f->draft, s->is.whole, e)
-                : s->fn == TESS_FN_cast ? tess_draft_cast(f->draft, a, e)
-                                         : tess_draft_add(f->draft, (tess_fn)s->fn, a, b, c);
-    }
-    f->cost += from->cost;
-    *result = as[from->result];
-    return !f->draft->full;
-}
-
-/* The form reads as a space does that goes along its own dimensions so. */
-static void compose(form *f, const tess_reading *by, int old_rank, int rank)
-{
-    for (int k = 0; k < f->operands; k++) {
-        tess_reading *r = &f->operand[k].by, old = *r;
-        for (int d = 0; d < old_rank; d++) {
-            if (old.along[d] < 0) continue;
-            const int j = old.along[d];
-            r->first[j] = old.first[j] + by->first[d] * old.step[j];
-            r->step[j] = old.step[j] * by->step[d];
-        }
-        for (int d = 0; d < TESS_RANK_MOST; d++) r->along[d] = -1;
-        for (int d = 0; d < rank; d++)
-            if (by->along[d] >= 0) r->along[d] = old.along[by->along[d]];
-    }
-}
-
-static tess_status failed(const building *b, const node *of)
-{
-    char text[400];
-    snprintf(text, sizeof text, "%s", tess_error_text());
-    return tess_import_wrong(b->n, of, "%s", text);
-}
-
-/* Makes the value a tensor. */
-static tess_status settle(building *b, int k, const node *of)
-{
-    form *f = &b->form[k];
-    const value *v = &b->n->value[k];
-    if (f->t) return TESS_OK;
-    tess_tensor *t = tess_nd_map(b->g, f->draft, f->result, f->operand, f->operands, v->dims);
-    if (!t) return failed(b, of);
-    be_tensor(f, tess_name(t, "%s", v->name), v);
-    return TESS_OK;
-}
 
 /* ---- map ---- */
 
@@ -139,11 +34,11 @@ static tess_status operand_of(building *b, const node *of, int i, bool alone, fo
     const form *from = &b->form[k];
     tess_reading by;
     const bool spreads = spread(v, out, &by), again = v->uses > 1 || spreads;
-    if (!is_constant(from) && from->cost > 0 && (alone || again || from->cost + f->cost > MOST_STEPS))
-        TESS_TRY(settle(b, k, of));
+    if (!tess_form_is_constant(from) && from->cost > 0 && (alone || again || from->cost + f->cost > MOST_STEPS))
+        TESS_TRY(tess_form_settle(b, k, of));
     form read = b->form[k];
-    if (spreads) compose(&read, &by, v->dims.rank, out->dims.rank);
-    if (include(f, &read, result)) return TESS_OK;
+    if (spreads) tess_form_compose(&read, &by, v->dims.rank, out->dims.rank);
+    if (tess_form_include(f, &read, result)) return TESS_OK;
     return alone ? tess_import_wrong(b->n, of, "the expression is too long") : TESS_FAILED;
 }
 
@@ -200,7 +95,7 @@ static tess_status map(building *b, const node *of)
     for (int turn = 0; turn < 2; turn++) { /* where all together is too much, each operand is a tensor */
         int in[3] = {-1, -1, -1};
         tess_status status = TESS_OK;
-        clear(f);
+        tess_form_clear(f);
         for (int k = 0; k < of->inputs && status == TESS_OK; k++) status = operand_of(b, of, k, turn > 0, f, &in[k]);
         if (status == TESS_OK) return apply(b, of, f, in);
         if (status != TESS_FAILED || turn) return status;
@@ -217,11 +112,12 @@ static tess_status read_as(building *b, const node *of, const tess_reading *by)
     form *f = &b->form[of->out];
     int result;
     if (v->element != out->element) return tess_import_wrong(b->n, of, "its result is of another dtype");
-    if (!is_reading(&b->form[k]) && !is_constant(&b->form[k])) TESS_TRY(settle(b, k, of));
-    clear(f);
-    include(f, &b->form[k], &result);
+    if (!tess_form_is_reading(&b->form[k]) && !tess_form_is_constant(&b->form[k])) TESS_TRY(tess_form_settle(b, k, of));
+    tess_form_clear(f);
+    tess_form_include(f, &b->form[k], &result);
     f->result = result;
-    compose(f, by, v->dims.rank, out->dims.rank);
+    tess_form_compose(f, by, v->dims.rank, out->dims.rank);
+    if (tess_form_is_same(f, &out->dims)) f->t = f->operand[0].t; /* it is turned back */
     return TESS_OK;
 }
 
@@ -305,7 +201,7 @@ static tess_status iota(building *b, const node *of)
     form *f = &b->form[of->out];
     if (!json_is_integer(dim) || json_integer_value(dim) < 0 || json_integer_value(dim) >= out->dims.rank)
         return tess_import_wrong(b->n, of, "dim is no dimension of the result");
-    clear(f);
+    tess_form_clear(f);
     f->operands = 1;
     f->operand[0] = (tess_nd_operand){NULL, nothing()};
     f->operand[0].by.along[json_integer_value(dim)] = 0;
@@ -334,18 +230,18 @@ static bool is_unit_change(const tess_dims *from, const tess_dims *to, tess_read
 static tess_status take(building *b, const node *of, tess_tensor *t)
 {
     const value *out = &b->n->value[of->out];
-    if (!t) return failed(b, of);
+    if (!t) return tess_build_failed(b, of);
     const tess_dims d = tess_nd_dims(t);
     if (d.rank != out->dims.rank || memcmp(d.dim, out->dims.dim, (size_t)d.rank * sizeof *d.dim) ||
         tess_nd_element(t) != out->element)
         return tess_import_wrong(b->n, of, "its result has another shape or dtype than the file says");
-    be_tensor(&b->form[of->out], tess_name(t, "%s", out->name), out);
+    tess_form_be(&b->form[of->out], tess_name(t, "%s", out->name), out);
     return TESS_OK;
 }
 
 static tess_status settle_all(building *b, const node *of)
 {
-    for (int k = 0; k < of->inputs; k++) TESS_TRY(settle(b, of->in[k], of));
+    for (int k = 0; k < of->inputs; k++) TESS_TRY(tess_form_settle(b, of->in[k], of));
     return TESS_OK;
 }
 
@@ -356,8 +252,8 @@ static tess_status reshape(building *b, const node *of)
     tess_reading by;
     if (tess_dims_size(&v->dims) != tess_dims_size(&out->dims))
         return tess_import_wrong(b->n, of, "its result has another number of elements");
-    if (is_constant(f) || (is_reading(f) && is_unit_change(&v->dims, &out->dims, &by))) {
-        if (is_constant(f)) by = nothing();
+    if (tess_form_is_constant(f) || (tess_form_is_reading(f) && is_unit_change(&v->dims, &out->dims, &by))) {
+        if (tess_form_is_constant(f)) by = nothing();
         return read_as(b, of, &by);
     }
     TESS_TRY(settle_all(b, of));
@@ -415,7 +311,7 @@ static bool is_in(const int *list, int n, int d)
 static bool turn_back(const form *f, const value *v, tess_dot_dims *d, int side)
 {
     int last = -1;
-    if (f->t || !is_reading(f) || !f->operand[0].t) return false;
+    if (f->t || !tess_form_is_reading(f) || !f->operand[0].t) return false;
     const tess_reading *r = &f->operand[0].by;
     const tess_dims under = tess_nd_dims(f->operand[0].t);
     if (under.rank != v->dims.rank) return false;
@@ -444,7 +340,7 @@ static tess_status dot(building *b, const node *of)
     for (int k = 0; k < 2; k++) {
         const int v = of->in[k];
         const bool back = turn_back(&b->form[v], &b->n->value[v], &d, k);
-        if (!back) TESS_TRY(settle(b, v, of));
+        if (!back) TESS_TRY(tess_form_settle(b, v, of));
         t[k] = back ? b->form[v].operand[0].t : b->form[v].t;
     }
     return take(b, of, tess_nd_dot(t[0], t[1], &d));
@@ -465,7 +361,7 @@ static tess_status concat(building *b, const node *of)
         for (int k = 0; k < n; k += TESS_ND_OPERANDS) {
             const int some = n - k < TESS_ND_OPERANDS ? n - k : TESS_ND_OPERANDS;
             t[made] = some == 1 ? t[k] : tess_nd_concat(t + k, some, (int)json_integer_value(dim));
-            if (!t[made++]) return failed(b, of);
+            if (!t[made++]) return tess_build_failed(b, of);
         }
         n = made;
     }
@@ -479,13 +375,13 @@ static tess_status pad(building *b, const node *of)
     const json_t *list = json_object_get(of->json, "pads");
     int64_t pads[TESS_RANK_MOST][3];
     const tess_fn_step *s = &with->draft->step[with->result];
-    if (!is_constant(with) || s->fn != TESS_FN_value || s->element != v->element)
+    if (!tess_form_is_constant(with) || s->fn != TESS_FN_value || s->element != v->element)
         return tess_import_wrong(b->n, of, "what it is padded with is no constant of its dtype");
     if (!json_is_array(list) || (int)json_array_size(list) != v->dims.rank)
         return tess_import_wrong(b->n, of, "pads is no list of one entry for each dimension");
     for (int d = 0; d < v->dims.rank; d++)
         TESS_TRY(tess_import_list(b->n, of, json_array_get(list, (size_t)d), "pads", 3, 3, pads[d], NULL));
-    TESS_TRY(settle(b, of->in[0], of));
+    TESS_TRY(tess_form_settle(b, of->in[0], of));
     const double number = s->element == TESS_REAL ? (double)s->is.real : s->is.whole;
     return take(b, of, tess_nd_pad(b->form[of->in[0]].t, number, (const int64_t(*)[3])pads));
 }
@@ -651,12 +547,17 @@ static bool is_uniform(const value *v)
     return true;
 }
 
+static tess_dims turned(const tess_dims *d)
+{
+    return (tess_dims){2, {d->dim[1], d->dim[0]}};
+}
+
 static tess_status begin(building *b, int k, tess_imported *out)
 {
     const value *v = &b->n->value[k];
     form *f = &b->form[k];
     tess_tensor *t = NULL;
-    clear(f);
+    tess_form_clear(f);
     if (v->kind == VALUE_NODE) return TESS_OK;
     if (v->kind == VALUE_CONST && is_uniform(v)) {
         float real;
@@ -673,11 +574,13 @@ static tess_status begin(building *b, int k, tess_imported *out)
         t = out->input[k] =
             (v->batch < 0 ? tess_nd_input_whole : tess_nd_input)(b->g, v->name, v->element, tess_import_fed(v));
     else if (v->kind == VALUE_PARAM)
-        t = tess_nd_param(b->g, v->name, v->dims, TESS_NORMAL(0.02f));
+        t = tess_nd_param(b->g, v->name, v->turned ? turned(&v->dims) : v->dims, TESS_NORMAL(0.02f), v->turned);
     else
         t = tess_nd_data(b->g, v->name, v->element, v->dims, v->data);
-    if (!t) return failed(b, NULL);
-    be_tensor(f, t, v);
+    if (!t) return tess_build_failed(b, NULL);
+    b->leaf[k] = t;
+    tess_form_be(f, t, v);
+    if (v->turned) f->t = NULL, f->operand[0].by.along[0] = 1, f->operand[0].by.along[1] = 0;
     if (v->kind == VALUE_INPUT && v->batch > 0) { /* it is fed with its samples first */
         f->t = NULL;
         for (int d = 0; d <= v->batch; d++) f->operand[0].by.along[d] = (int8_t)(d == v->batch ? 0 : d + 1);
@@ -689,57 +592,32 @@ static tess_status begin(building *b, int k, tess_imported *out)
     return TESS_OK;
 }
 
-/* A block goes from product to product: what has no names for its layers is computed again in such parts. */
-static tess_status build_nodes(building *b)
+/* What goes into a layer is made before it: nothing else crosses its border. */
+static tess_status begin_layer(building *b, int into, const node *of)
 {
-    const tess_import *n = b->n;
-    for (int k = 0; k < n->nodes; k++) {
-        size_t i = 0;
-        if (!n->value[n->node[k].out].uses) continue;
-        while (strcmp(builders[i].op, n->node[k].op) != 0) i++;
-        if (builders[i].build == dot || builders[i].build == conv) tess_block(b->g, "part");
-        TESS_TRY(builders[i].build(b, &n->node[k]));
-    }
-    tess_block_end(b->g);
+    const form *f = &b->form[into];
+    if (!tess_form_is_reading(f) && !tess_form_is_constant(f)) TESS_TRY(tess_form_settle(b, into, of));
+    tess_block(b->g, "layer");
     return TESS_OK;
 }
 
-/* A copy of a value as a vector of one number. */
-static tess_status as_number(building *b, int k, tess_tensor **t)
-{
-    const tess_dims one = {1, {1}};
-    const form *f = &b->form[k];
-    tess_draft *draft = tess_alloc(sizeof *draft);
-    *draft = *f->draft;
-    tess_nd_operand operand[TESS_ND_OPERANDS];
-    memcpy(operand, f->operand, sizeof operand);
-    for (int i = 0; i < f->operands; i++) operand[i].by.along[0] = -1;
-    *t = tess_nd_map(b->g, draft, tess_draft_cast(draft, f->result, TESS_REAL), operand, f->operands, one);
-    free(draft);
-    return *t ? TESS_OK : failed(b, NULL);
-}
-
-/* The loss; with the numbers beside it; and with what states become. */
-static tess_status build_outputs(building *b, tess_imported *out)
+/* Layers are blocks. What is outside of them is computed again in parts, from product to product. */
+static tess_status build_nodes(building *b, const int *layer)
 {
     const tess_import *n = b->n;
-    tess_tensor *beside = NULL;
-    TESS_TRY(settle(b, n->loss, NULL));
-    tess_tensor *loss = b->form[n->loss].t;
-    for (int k = 0; k < n->numbers; k++) {
-        tess_tensor *pair[2] = {beside};
-        TESS_TRY(as_number(b, n->number_of[k], &pair[1]));
-        beside = beside ? tess_nd_concat(pair, 2, 0) : pair[1];
-        if (!beside) return failed(b, NULL);
+    bool inside = false;
+    for (int k = 0; k < n->nodes; k++) {
+        size_t i = 0;
+        if (layer[k] == TESS_LAYERS_END && inside) tess_block_end(b->g);
+        if (layer[k] >= 0) TESS_TRY(begin_layer(b, layer[k], &n->node[k]));
+        if (layer[k] != TESS_NO_LAYER) inside = layer[k] >= 0;
+        if (!n->value[n->node[k].out].uses) continue;
+        while (strcmp(builders[i].op, n->node[k].op) != 0) i++;
+        if (!inside && (builders[i].build == dot || builders[i].build == conv)) tess_block(b->g, "part");
+        TESS_TRY(builders[i].build(b, &n->node[k]));
+        TESS_TRY(tess_fast_node(b, &n->node[k]));
     }
-    if (beside && !(out->measured = tess_nd_loss(loss, beside))) return failed(b, NULL);
-    for (int k = 0; k < n->values && loss; k++) {
-        if (n->value[k].kind != VALUE_STATE || n->value[k].becomes < 0) continue;
-        TESS_TRY(settle(b, n->value[k].becomes, NULL));
-        loss = tess_nd_keep(loss, b->form[n->value[k].becomes].t, b->state[k]);
-    }
-    if (!loss || !(out->output = tess_nd_loss(loss, NULL))) return failed(b, NULL);
-    if (!out->measured) out->measured = out->output;
+    tess_block_end(b->g);
     return TESS_OK;
 }
 
@@ -748,15 +626,22 @@ tess_status tess_import_build(const tess_import *n, tess_graph *g, int64_t sampl
     building b = {.n = n,
                   .g = g,
                   .form = tess_alloc((size_t)n->values * sizeof *b.form),
-                  .state = tess_alloc((size_t)n->values * sizeof *b.state)};
+                  .state = tess_alloc((size_t)n->values * sizeof *b.state),
+                  .leaf = tess_alloc((size_t)n->values * sizeof *b.leaf)};
+    int *layer = tess_import_layers(n);
     tess_status status = TESS_OK;
-    *out = (tess_imported){.input = tess_alloc((size_t)n->inputs * sizeof *out->input)};
+    *out = (tess_imported){.input = tess_alloc((size_t)(n->inputs + n->keys) * sizeof *out->input)};
     for (int k = 0; k < n->values && status == TESS_OK; k++) status = begin(&b, k, out);
-    if (status == TESS_OK) status = build_nodes(&b);
-    if (status == TESS_OK) status = build_outputs(&b, out);
-    if (status == TESS_OK) tess_nd_cut(g, samples);
+    if (status == TESS_OK) status = build_nodes(&b, layer);
+    if (status == TESS_OK) status = tess_build_loss(&b, out);
+    if (status == TESS_OK) status = tess_build_made(&b, out);
+    if (status == TESS_OK) {
+        tess_tensor *const loss[] = {out->output, out->measured};
+        tess_nd_ends(g, loss, 2, out->made, n->outputs);
+        tess_nd_cut(out->output, out->measured, samples);
+    }
     for (int k = 0; k < n->values; k++) free(b.form[k].draft);
-    free(b.form), free(b.state);
-    if (status != TESS_OK) free(out->input), out->input = NULL;
+    free(b.form), free(b.state), free(b.leaf), free(layer);
+    if (status != TESS_OK) free(out->input), free(out->made), *out = (tess_imported){0};
     return status;
 }

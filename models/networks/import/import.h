@@ -25,8 +25,11 @@ typedef struct tess_import_input {
     tess_element element;
     tess_dims dims;
     bool whole; /* it has none, and is fed once for each micro-batch */
+    bool bits;  /* it is uint32, fed as an int32 of the same bits */
 } tess_import_input;
 int tess_import_inputs(const tess_import *n);
+/* Returns how many there are behind these that are keys of random numbers, which a run draws for each micro-batch. */
+int tess_import_keys(const tess_import *n);
 tess_import_input tess_import_input_of(const tess_import *n, int k);
 /* Returns how many samples a micro-batch has. */
 int64_t tess_import_batch(const tess_import *n);
@@ -39,7 +42,8 @@ const char *tess_import_number_name(const tess_import *n, int k);
 typedef struct tess_imported {
     tess_tensor *output;   /* the loss, which takes the states along */
     tess_tensor *measured; /* the same with those numbers, and without the states */
-    tess_tensor **input;   /* one for each input; free() it */
+    tess_tensor **input;   /* one for each input, and */
+    tess_tensor **made;    /* one for each output, NULL where it is not by samples; free() both */
 } tess_imported;
 /* Describes the network in a graph of fp32, with row tiles of so many samples; 0: as many as are usual. */
 tess_status tess_import_build(const tess_import *n, tess_graph *g, int64_t samples, tess_imported *out) TESS_NODISCARD;
@@ -58,7 +62,7 @@ bool tess_import_gradient(const tess_import *n, const char *param, double *norm)
 /* Reads an input of that batch, as a step is fed. */
 tess_status tess_import_batch_of(const tess_import *n, int input, int32_t *values) TESS_NODISCARD;
 
-/* ---- as a model (model.c) ---- */
+/* ---- as a model (import_model.c) ---- */
 
 /* Returns what tells networks apart, a JSON object in a new string. */
 char *tess_import_summary(const tess_import *n);

@@ -13,6 +13,9 @@ typedef struct value {
     int uses;      /* nodes that read it, and outputs */
     int32_t *data; /* of a constant: its elements */
     int batch;     /* of an input: the dimension of samples; -1: it has none */
+    bool bits;     /* of an input: uint32, whose bits are fed as they are */
+    bool turned;   /* of a matrix of parameters: it is kept transposed, as products take it */
+    int maker;     /* of what a node made: which */
     int becomes;   /* of a state: the value that replaces it after a step; -1: none does */
 } value;
 
@@ -31,11 +34,20 @@ struct tess_import {
     value *value;
     int64_t samples; /* of a micro-batch */
     int values, nodes, loss, inputs;
+    int keys;                /* inputs behind these, which are keys that a run draws */
     int *number_of, numbers; /* the values of rank 0 that are outputs beside the loss, */
     const char **called;     /* and their names */
+    int *output_of, outputs; /* the values of all outputs but the loss, */
+    const char **output;     /* and their names */
     node *node;
 };
 
+/* Marks the matrices that products take the first dimension of, and nothing else reads (import_patterns.c). */
+void tess_import_turn(tess_import *n);
+enum { TESS_NO_LAYER = -1, TESS_LAYERS_END = -2 };
+/* Returns, for each node, the value that goes into the layer which it begins; or that it is the first behind layers, or
+ * neither (layers.c). The caller frees it. */
+int *tess_import_layers(const tess_import *n);
 /* Returns an input's shape with the samples first, as it is fed. */
 tess_dims tess_import_fed(const value *v);
 /* Records "FILE: node NAME (OP, AT): what is wrong"; returns TESS_INVALID. */

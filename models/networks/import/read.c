@@ -92,6 +92,10 @@ static tess_status shape_of(const tess_import *n, const node *of, const char *wh
             v->element = (tess_element)e;
             return TESS_OK;
         }
+    if (dtype && v->kind == VALUE_INPUT && !strcmp(dtype, "uint32")) {
+        v->element = TESS_INT, v->bits = true;
+        return TESS_OK;
+    }
     return tess_import_wrong(n, of, "%s: %.100s has the dtype %.20s (float32, int32 and bool are supported so far)",
                              where, v->name, dtype ? dtype : "null");
 }
@@ -206,6 +210,12 @@ static tess_status check_inputs(tess_import *n)
         const json_t *batch = json_object_get(object, "batch");
         value *v = &n->value[k++];
         v->batch = -1;
+        const json_t *drawn = json_object_get(object, "drawn");
+        n->keys += json_is_true(drawn);
+        if (drawn && (!json_is_true(drawn) || batch || !v->bits || v->dims.rank != 1 || v->dims.dim[0] != 2))
+            return tess_import_wrong(n, NULL, "inputs: %.100s is drawn, but no uint32 of shape [2] without a batch",
+                                     name);
+        if (n->keys && !drawn) return tess_import_wrong(n, NULL, "inputs: %.100s comes behind one that is drawn", name);
         if (!batch) continue;
         if (!json_is_integer(batch) || json_integer_value(batch) < 0 || json_integer_value(batch) >= v->dims.rank)
             return tess_import_wrong(n, NULL, "inputs: the batch of %.100s is none of its %d dimensions", name,
@@ -217,9 +227,9 @@ static tess_status check_inputs(tess_import *n)
                                      first->name, (long long)first->dims.dim[first->batch]);
         if (!first) first = v;
     }
-    n->inputs = k;
+    n->inputs = k - n->keys;
     n->samples = first ? first->dims.dim[first->batch] : 1;
-    return k ? TESS_OK : tess_import_wrong(n, NULL, "inputs: there is none");
+    return n->inputs ? TESS_OK : tess_import_wrong(n, NULL, "inputs: there is none");
 }
 
 /* ---- nodes ---- */
@@ -261,7 +271,7 @@ static tess_status find_value(const tess_import *n, const node *of, const char *
 static tess_status read_node(tess_import *n, json_t *json)
 {
     node *of = &n->node[n->nodes];
-    value v = {.name = json_string_value(json_object_get(json, "name")), .kind = VALUE_NODE};
+    value v = {.name = json_string_value(json_object_get(json, "name")), .kind = VALUE_NODE, .maker = n->nodes};
     *of = (node){.op = json_string_value(json_object_get(json, "op")),
                  .at = json_string_value(json_object_get(json, "at")),
                  .json = json,
@@ -311,12 +321,16 @@ static tess_status read_outputs(tess_import *n)
     json_t *name;
     n->number_of = tess_alloc((json_object_size(outputs) + 1) * sizeof *n->number_of);
     n->called = tess_alloc((json_object_size(outputs) + 1) * sizeof *n->called);
+    n->output_of = tess_alloc((json_object_size(outputs) + 1) * sizeof *n->output_of);
+    n->output = tess_alloc((json_object_size(outputs) + 1) * sizeof *n->output);
     if (!loss) return tess_import_wrong(n, NULL, "outputs: there is no loss");
     json_object_foreach((json_t *)outputs, key, name)
     {
         int number = 0;
         TESS_TRY(find_value(n, NULL, json_string_value(name), &number));
-        if (n->value[number].dims.rank || !strcmp(key, "loss")) continue;
+        if (!strcmp(key, "loss")) continue;
+        n->output[n->outputs] = key, n->output_of[n->outputs++] = number;
+        if (n->value[number].dims.rank) continue;
         if (!*key || strpbrk(key, "\"\\") || strlen(key) > 64)
             return tess_import_wrong(n, NULL, "outputs: \"%.64s\" cannot be a name in metrics.jsonl", key);
         n->called[n->numbers] = key;
@@ -363,7 +377,7 @@ static tess_status read_all(tess_import *n)
                                  (long long)json_integer_value(version), VERSION);
     TESS_TRY(known_keys(n, NULL, "the file", n->root,
                         "tessera_graph producer inputs params state consts nodes outputs updates check tree "));
-    TESS_TRY(read_section(n, "inputs", "input:", VALUE_INPUT, "shape dtype batch "));
+    TESS_TRY(read_section(n, "inputs", "input:", VALUE_INPUT, "shape dtype batch drawn "));
     TESS_TRY(check_inputs(n));
     TESS_TRY(read_section(n, "params", "param:", VALUE_PARAM, "shape dtype "));
     TESS_TRY(read_section(n, "state", "state:", VALUE_STATE, "shape dtype "));
@@ -374,7 +388,9 @@ static tess_status read_all(tess_import *n)
                                      n->value[k].kind == VALUE_PARAM ? "params" : "state", n->value[k].name);
     TESS_TRY(read_nodes(n));
     TESS_TRY(read_outputs(n));
-    return read_updates(n);
+    TESS_TRY(read_updates(n));
+    tess_import_turn(n);
+    return TESS_OK;
 }
 
 bool tess_import_there(const char *dir)
@@ -410,7 +426,7 @@ void tess_import_close(tess_import *n)
     for (int k = 0; k < n->values; k++) free(n->value[k].data);
     for (int k = 0; k < n->nodes; k++) free(n->node[k].in);
     free(n->value), free(n->node);
-    free(n->number_of), free(n->called);
+    free(n->number_of), free(n->called), free(n->output_of), free(n->output);
     free(n->dir), free(n->file);
     json_decref(n->root), json_decref(n->number);
     tess_safetensors_close(n->weights);
@@ -430,10 +446,15 @@ tess_dims tess_import_fed(const value *v)
     return d;
 }
 
+int tess_import_keys(const tess_import *n)
+{
+    return n->keys;
+}
+
 tess_import_input tess_import_input_of(const tess_import *n, int k)
 {
     const value *v = &n->value[k];
-    return (tess_import_input){v->name, v->element, tess_import_fed(v), v->batch < 0};
+    return (tess_import_input){v->name, v->element, tess_import_fed(v), v->batch < 0, v->bits};
 }
 
 int tess_import_numbers(const tess_import *n)

@@ -153,24 +153,6 @@ tess_status tess_model_adapt(tess_model *m, const char *dir)
     return status;
 }
 
-const char *tess_lora_differ(const tess_lora *a, const tess_lora *b, char x[static 32], char y[static 32])
-{
-    const struct {
-        const char *name;
-        double a, b;
-    } field[] = {{"r", (double)a->r, (double)b->r},
-                 {"alpha", a->alpha, b->alpha},
-                 {"rslora", a->rslora, b->rslora},
-                 {"dora", a->dora, b->dora}};
-    for (size_t i = 0; i < sizeof field / sizeof *field; i++) {
-        if (field[i].a == field[i].b) continue;
-        snprintf(x, 32, "%g", field[i].a);
-        snprintf(y, 32, "%g", field[i].b);
-        return field[i].name;
-    }
-    return NULL;
-}
-
 /* ---- tensors ---- */
 
 /* What no parameter of this model takes is another model's. */

@@ -25,6 +25,12 @@ static tess_save_dtype named_dtype(const tess_model *m)
     return d;
 }
 
+bool tess_model_has_weights(const tess_model *m)
+{
+    if (m->import) return !m->drawn && (m->states || tess_dirs_has(m->dir, "weights.safetensors"));
+    return !m->drawn && (m->states || (m->dir && tess_safetensors_in(m->dir)));
+}
+
 tess_save_dtype tess_model_stored_as(const tess_model *m)
 {
     return m->lora || !tess_model_has_weights(m) ? TESS_SAVE_FP32 : named_dtype(m);

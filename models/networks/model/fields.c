@@ -26,18 +26,6 @@ static size_t next_word(const char **word)
     return strcspn(*word, " ");
 }
 
-bool tess_names_have(const char *list, const char *name)
-{
-    for (const char *word = list ? list : ""; *word;) {
-        char pattern[128];
-        const size_t n = next_word(&word);
-        snprintf(pattern, sizeof pattern, "%.*s", (int)n, word);
-        if (tess_pattern_matches(pattern, name)) return true;
-        word += n;
-    }
-    return false;
-}
-
 static const tess_field *find(const tess_family *f, const char *name)
 {
     static const tess_field nothing = {.kind = TESS_FIELD_IGNORED};
@@ -101,7 +89,7 @@ bool tess_field_takes_null(const tess_family *f, const char *name)
 {
     const tess_field *d = find(f, name);
     return d && (d->kind == TESS_FIELD_OPTIONAL || d->kind == TESS_FIELD_OPTIONAL_REAL ||
-                 d->kind == TESS_FIELD_TRAINING_OR_NULL || d->kind == TESS_FIELD_OBJECT ||
+                 d->kind == TESS_FIELD_TRAINING_OR_NULL || d->kind == TESS_FIELD_OBJECT || d->kind == TESS_FIELD_LIST ||
                  d->kind == TESS_FIELD_LAYERS || d->kind == TESS_FIELD_LAYER_NUMBERS);
 }
 
@@ -185,6 +173,23 @@ static tess_status read_numbers(const char *where, const char *name, const json_
     return TESS_OK;
 }
 
+/* A number a pair, of which there are no more than that. */
+static tess_status read_list(const tess_field *d, const char *where, const char *name, const json_t *value,
+                             tess_list *out)
+{
+    char expected[64];
+    snprintf(expected, sizeof expected, "a list of up to %d numbers above %g", TESS_MOST_PAIRS, d->least);
+    const size_t count = json_array_size(value);
+    bool good = json_is_null(value) || (json_is_array(value) && count <= TESS_MOST_PAIRS);
+    for (size_t i = 0; i < count && good; i++) {
+        const double number = json_number_value(json_array_get(value, i)); /* 0: it is none */
+        good = number > d->least;
+        out->value[i] = (float)number;
+    }
+    out->count = (int64_t)count;
+    return good ? TESS_OK : wrong(where, name, value, expected);
+}
+
 static tess_status read_only(const char *where, const char *name, const json_t *value, const char *text)
 {
     json_t *only = json_loads(text, JSON_DECODE_ANY, NULL);
@@ -254,6 +259,8 @@ static tess_status read_field(const tess_field *d, const char *where, const char
         return read_layers(where, name, value, d->text, (tess_layers *)(void *)(numbers + d->offset));
     case TESS_FIELD_LAYER_NUMBERS:
         return read_numbers(where, name, value, (tess_layers *)(void *)(numbers + d->offset));
+    case TESS_FIELD_LIST:
+        return read_list(d, where, name, value, (tess_list *)(void *)(numbers + d->offset));
     case TESS_FIELD_ONLY:
         return read_only(where, name, value, d->text);
     case TESS_FIELD_OBJECT:
@@ -271,6 +278,7 @@ static bool differs(const tess_field *d, const char *a, const char *b)
 {
     const size_t words = d->offset + offsetof(tess_layers, second);
     if (is_number(d)) return memcmp(a + d->offset, b + d->offset, sizeof(int64_t));
+    if (d->kind == TESS_FIELD_LIST) return memcmp(a + d->offset, b + d->offset, sizeof(tess_list));
     return is_layers(d) && memcmp(a + words, b + words, sizeof((tess_layers *)NULL)->second);
 }
 
@@ -301,6 +309,11 @@ const char *tess_field_text(const tess_field *d, const void *numbers, char text[
         snprintf(text, 32, "%d %.*s", n, length, word);
         return text;
     }
+    if (d->kind == TESS_FIELD_LIST) {
+        const tess_list *l = (const void *)((const char *)numbers + d->offset);
+        snprintf(text, 32, "[%g, ... %lld]", (double)l->value[0], (long long)l->count);
+        return text;
+    }
     memcpy(&whole, (const char *)numbers + d->offset, sizeof whole);
     memcpy(&real, (const char *)numbers + d->offset, sizeof real);
     if (d->kind == TESS_FIELD_TRAINING_OR_NULL && real < 0)
@@ -326,6 +339,8 @@ static void presets(const tess_family *f, char *numbers)
         for (const tess_field *d = table(f, k); d->name; d++)
             if (is_layers(d))
                 memset(numbers + d->offset, 0, sizeof(tess_layers));
+            else if (d->kind == TESS_FIELD_LIST)
+                memset(numbers + d->offset, 0, sizeof(tess_list));
             else if (is_real(d))
                 memcpy(numbers + d->offset, &d->preset, sizeof d->preset);
             else if (is_number(d))

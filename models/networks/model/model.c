@@ -248,6 +248,10 @@ int64_t tess_model_positions(const tess_model *m)
     const int64_t positions = ((const tess_common *)m->numbers)->positions, first = first_position(m);
     return positions > first ? positions - first : positions;
 }
+bool tess_model_turns_long(const tess_model *m, int64_t length)
+{
+    return tess_rotary_long(m->family, m->numbers, length);
+}
 int64_t tess_model_targets(const tess_model *m)
 {
     if (m->family->answers == TESS_ANSWERS_BOTH) return 2;
@@ -290,6 +294,7 @@ bool tess_model_there(const char *dir)
 static void add_inputs(const tess_model *m, tess_graph *g, const tess_build *b, tess_network *net)
 {
     *net = (tess_network){.ids = tess_input(g, "ids", b->batch, b->length), .first_position = first_position(m)};
+    net->longest = b->longest ? b->longest : b->length;
     tess_noisy(net->ids, b->noise);
     if (b->bounds) net->bounds = tess_input(g, "bounds", b->batch, 2 * b->length);
     if (b->positions || net->first_position) net->positions = tess_input(g, "positions", b->batch, b->length);

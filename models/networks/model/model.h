@@ -30,6 +30,7 @@ typedef enum tess_field_kind {
     TESS_FIELD_OBJECT,        /* its members are the fields NAME.MEMBER; null is an empty one */
     TESS_FIELD_LAYERS,        /* a word a layer, each one of the two in `text`, into a tess_layers; or null */
     TESS_FIELD_LAYER_NUMBERS, /* a list of layers, from 0, into a tess_layers; or null. `text` says what they are */
+    TESS_FIELD_LIST,          /* a list of reals above `least`, or null, into a tess_list */
     TESS_FIELD_ALIAS,         /* another name of the field in `text` */
     TESS_FIELD_ONLY,          /* changes the arithmetic, and `text` (JSON) is all that is supported */
     TESS_FIELD_IGNORED        /* does not change the arithmetic of training: it stands in a list of names */
@@ -69,6 +70,12 @@ static inline void tess_layer_set(tess_layers *l, int64_t layer)
 {
     l->second[layer / 64] |= (uint64_t)1 << (layer % 64);
 }
+
+/* A number for each pair that positions turn. */
+typedef struct tess_list {
+    int64_t count;
+    float value[TESS_MOST_PAIRS];
+} tess_list;
 
 /* ---- families ---------------------------------------------------------------------------------------------------- */
 
@@ -111,6 +118,8 @@ struct tess_family {
     const char *extra;      /* stored, no parameters, and may be left alone */
     const char *fresh;      /* parameters that files may lack, and which are drawn then */
 };
+/* Returns whether positions of sequences of that length turn by the list for long ones (rotary.c). */
+bool tess_rotary_long(const tess_family *f, const void *numbers, int64_t length);
 extern const tess_family tess_family_import; /* what an imported network says in the place of one (import/model.c) */
 #define TESS_MODEL(name) extern const tess_family tess_family_##name;
 #include "models.def"
@@ -156,7 +165,7 @@ tess_status tess_heads_check(const char *where, const char *width, int64_t wide,
 
 /* ---- a model ----------------------------------------------------------------------------------------------------- */
 
-enum { TESS_MODEL_NUMBERS = 768 };
+enum { TESS_MODEL_NUMBERS = 2048 };
 struct tess_model {
     const tess_family *family;
     char *dir;                /* NULL: from an object */

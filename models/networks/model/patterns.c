@@ -75,6 +75,19 @@ bool tess_pattern_matches(const char *pattern, const char *name)
     }
 }
 
+bool tess_names_have(const char *list, const char *name)
+{
+    for (const char *word = list ? list : ""; *word;) {
+        char pattern[128];
+        word += *word == ' ';
+        const size_t n = strcspn(word, " ");
+        snprintf(pattern, sizeof pattern, "%.*s", (int)n, word);
+        if (tess_pattern_matches(pattern, name)) return true;
+        word += n;
+    }
+    return false;
+}
+
 bool tess_pattern_is(const char *text)
 {
     struct part p;

@@ -8,12 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-bool tess_model_has_weights(const tess_model *m)
-{
-    if (m->import) return !m->drawn && (m->states || tess_dirs_has(m->dir, "weights.safetensors"));
-    return !m->drawn && (m->states || (m->dir && tess_safetensors_in(m->dir)));
-}
-
 tess_status tess_model_need_weights(const tess_model *m, const char *hint)
 {
     if (tess_model_has_weights(m)) return TESS_OK;

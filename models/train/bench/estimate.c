@@ -76,6 +76,8 @@ static tess_status print_placed(tess_run *r, uint64_t least, const struct asked 
     if (status == TESS_OK && !(r->limits.ram.rates.flops > 0)) status = tess_run_rates(r, &r->limits.ram.rates);
     if (status == TESS_OK) {
         tess_step_holds(step, &p);
+        if (!r->machine.disk)
+            tess_step_forecast(step, &r->limits.ram.rates, UINT64_MAX, tess_cores(), &r->plan.ram.time);
         tess_bar_aside();
         if (fits)
             tess_estimate_tiers(out, r, step, limit, least);
@@ -85,8 +87,6 @@ static tess_status print_placed(tess_run *r, uint64_t least, const struct asked 
         if (fits && !a->stage && room_here(r, room) != TESS_OK) why = tess_strdup(room);
         if (why) fprintf(out, "does not fit: %s\n", why);
         if (tess_ranks() > 1) tess_estimate_messages(out, p.sent);
-        if (!r->machine.disk)
-            tess_step_forecast(step, &r->limits.ram.rates, UINT64_MAX, tess_cores(), &r->plan.ram.time);
         if (tess_gpus() > 0)
             print_gpu_time(r, step, &p, a);
         else

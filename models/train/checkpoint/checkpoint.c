@@ -15,6 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static const char FORMAT[] = "tessera checkpoint 1"; /* of state.json; the earliest say none */
+
 /* Before the name of one that is not whole yet, or no more; and of a whole one whose name another is about to get. */
 #define FRESH    ".new-"
 #define REPLACED ".old-"
@@ -66,7 +68,7 @@ static tess_status write_state(const char *dir, const tess_progress *p, const te
     snprintf(sum, sizeof sum, "%016llx", (unsigned long long)t->sum);
     snprintf(frozen, sizeof frozen, "%016llx", (unsigned long long)t->frozen);
     json_t *root = json_pack("{s:I, s:I, s:I, s:s}", "step", (json_int_t)p->step, "samples", (json_int_t)p->samples,
-                             "seed", (json_int_t)p->seed, "format", "tessera checkpoint 1");
+                             "seed", (json_int_t)p->seed, "format", FORMAT);
     json_t *of = json_pack("{s:s, s:i}", "name", optimizer, "moments", moments);
     const tess_keeping keeping = tess_graph_keeping(g);
     if (keeping != TESS_KEEP_F32) json_object_set_new(of, "states", json_string(tess_keeping_name(keeping)));
@@ -263,8 +265,8 @@ static tess_status make_fresh(const char *dir, const char *fresh)
     return mkdir(fresh, 0777) ? system_error(fresh, "cannot be made") : TESS_OK;
 }
 
-/* Gives a whole one its name. One of the same step gives it up, and stays until then: at any moment one is whole, if
- * not by its name then by what settle_step makes of it. */
+/* Renames a whole one to its name. One of the same step gives it up, and stays until then: at any moment one is whole,
+ * if not by its name then by what settle_step makes of it. */
 static tess_status name(const char *fresh, const char *path, const char *old)
 {
     if (rename(fresh, path) == 0) return TESS_OK;
@@ -369,8 +371,13 @@ tess_status tess_checkpoint_progress(const char *path, tess_progress *p)
     json_t *root = json_load_file(file, 0, &e);
     json_int_t step, samples, seed;
     tess_status status = TESS_OK;
-    if (!root || json_unpack_ex(root, &e, 0, "{s:I, s:I, s:I}", "step", &step, "samples", &samples, "seed", &seed) ||
-        step < 0 || samples < 0) {
+    const char *format = json_string_value(json_object_get(root, "format"));
+    if (format && strcmp(format, FORMAT) != 0) {
+        status = tess_error(TESS_INVALID, file, "has the format \"%.40s\", which this version does not read (\"%s\")",
+                            format, FORMAT);
+    } else if (!root ||
+               json_unpack_ex(root, &e, 0, "{s:I, s:I, s:I}", "step", &step, "samples", &samples, "seed", &seed) ||
+               step < 0 || samples < 0) {
         status = tess_error(TESS_INVALID, file, "%s (not a checkpoint, or a damaged one)", e.text);
     } else {
         *p = (tess_progress){.step = step, .samples = samples, .seed = (uint64_t)seed};

@@ -125,7 +125,7 @@ void tess_config_say_loaded(const tess_config *c)
     free(list);
 }
 
-/* What stands for a value that only the run will find: "nine tenths of it" of a help "...; auto: nine tenths of it".
+/* What stands for a value that only the run will find: "97% of it" of a help "...; auto: 97% of it".
  * False: the key is as if it were not there. */
 static bool what_auto_means(const tess_key *k, char *out, size_t size)
 {
@@ -240,7 +240,6 @@ static tess_status resolve_old_offload(tess_config *c, bool old, const char *nam
 static void say_of_checkpointing(const tess_config *c)
 {
     const bool asks = c->activation_checkpointing.cpu_checkpointing ||
-                      c->activation_checkpointing.partition_activations ||
                       c->activation_checkpointing.contiguous_memory_optimization ||
                       c->activation_checkpointing.number_checkpoints > 0;
     if (asks && tess_key_how(c, "activation_checkpointing.enabled") == TESS_KEY_PRESET)

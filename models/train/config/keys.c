@@ -98,6 +98,7 @@ static const char *const aliases[][2] = {
     {"use_rslora", "lora.rslora"},
     {"gradient_checkpointing", "activation_checkpointing.enabled"},
     {"context_parallel_size", "parallel.sequence"},
+    {"sequence_parallel", "activation_checkpointing.partition_activations"},
     {"tensor_model_parallel_size", "parallel.tensor"},
     {"pipeline_model_parallel_size", "parallel.pipeline"},
 };

@@ -87,7 +87,7 @@ static double waits_for_room(const tess_traced *t)
     return most;
 }
 
-/* Says what RAM did to a run without a disk. */
+/* Prints what RAM did to a run without a disk. */
 static void say_ram(const tess_about *a, double waited, bool recomputes, FILE *out)
 {
     const bool capped = a->cpu_cap > 0;

@@ -242,6 +242,14 @@ static tess_status read_prompts(struct generator *g, const tess_prompt *prompt, 
     return status;
 }
 
+/* Reads the token that each text has got, or all of them once more. */
+static tess_status read_next(struct generator *g, const tess_prompt *prompt, struct text *text, int64_t batch,
+                             const int32_t *next)
+{
+    if (tess_writer_turns(g->writer, 1)) return read_prompts(g, prompt, text, batch);
+    return tess_writer_read(g->writer, next, 1);
+}
+
 /* Draws the next token of each text; false: all are done. */
 static bool draw(struct generator *g, struct text *text, int64_t batch, size_t first, int64_t place, int32_t *next,
                  struct voice *voice)
@@ -292,7 +300,7 @@ static tess_status write_batch(struct generator *g, size_t first, size_t count, 
         if (!draw(g, text, batch, first, i, next, voice) || i + 1 == g->conf->tokens)
             break;
         else
-            status = tess_writer_read(g->writer, next, 1);
+            status = read_next(g, prompt, text, batch, next);
     g->write_seconds += tess_seconds() - began;
     for (size_t b = 0; status == TESS_OK && !voice && b < count; b++)
         tess_prompt_write(&g->prompts, &prompt[b], g->tokenizer, text[b].ids.id + text[b].given,
@@ -350,7 +358,7 @@ static tess_status answer(void *user, const tess_ids *ids, FILE *out, tess_ids *
         if (!draw(g, &text, 1, g->turns, i, &next, &voice) || i + 1 == g->conf->tokens)
             break;
         else
-            status = tess_writer_read(g->writer, &next, 1);
+            status = read_next(g, NULL, &text, 1, &next);
     const char *rest = tess_decoding_rest(voice.decoding, &n);
     fwrite(rest, 1, n, out);
     if (status == TESS_OK) fputc('\n', out), fflush(out);

@@ -1,6 +1,6 @@
 /* Texts to ids, line by line, and back: what a model's tokenizer makes of them. A file is mapped and its lines are
  * encoded piece by piece, so that neither its size nor that of a line matters. */
-#include "map.h"
+#include "mapped.h"
 #include "tokenizer.h"
 #include "train.h"
 #include <errno.h>

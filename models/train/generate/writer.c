@@ -25,6 +25,7 @@ struct program {
     tess_network net;
     tess_step *step;
     int64_t blocks, rows;
+    bool turns_long;
 };
 
 struct tess_writer {
@@ -36,7 +37,7 @@ struct tess_writer {
     bool placed;                                        /* the first step was */
     uint64_t beside;                                    /* bytes that its inputs and scratch have */
     int64_t batch, block, rows, room, vocab, positions; /* rows: at most */
-    int64_t at;                                         /* places that were read */
+    int64_t at, reach;                                  /* places that were read, and that are to be */
     int64_t *pad, *encoded;
     int32_t *ids, *bounds, *places, *visible, *index;
     float *logits;
@@ -61,15 +62,21 @@ static tess_graph *graph_of(const tess_writer *w, int64_t rows)
     return tess_graph_new(&conf);
 }
 
+static bool turns_long(const tess_writer *w)
+{
+    return tess_model_turns_long(w->model, w->reach);
+}
+
 static tess_status describe(tess_writer *w, int64_t blocks, int64_t rows, bool encodes, struct program *p)
 {
-    *p = (struct program){.g = graph_of(w, rows), .blocks = blocks, .rows = rows};
+    *p = (struct program){.g = graph_of(w, rows), .blocks = blocks, .rows = rows, .turns_long = turns_long(w)};
     const tess_build build = {.batch = w->batch,
                               .length = rows,
                               .purpose = TESS_FOR_LOGITS,
                               .bounds = true,
                               .positions = true,
                               .cache = w->cache,
+                              .longest = w->reach,
                               .encodes = encodes};
     tess_cache_view(w->cache, blocks);
     TESS_TRY(tess_model_build_for(w->model, p->g, &build, &p->net));
@@ -233,16 +240,21 @@ void tess_writer_free(tess_writer *w)
 
 /* ---- reading ---- */
 
+static bool is_for(const tess_writer *w, const struct program *p, int64_t blocks, int64_t rows)
+{
+    return p->step && p->blocks == blocks && p->rows == rows && p->turns_long == turns_long(w);
+}
+
 /* Made when it is first needed; those that see less than all that was read are done with. */
 static tess_status find_program(tess_writer *w, int64_t blocks, int64_t rows, struct program **found)
 {
     *found = &w->longest;
-    if (w->longest.blocks == blocks && w->longest.rows == rows) return tess_cache_ready(w->cache, blocks);
+    if (is_for(w, &w->longest, blocks, rows)) return tess_cache_ready(w->cache, blocks);
     struct program *unused = NULL;
     for (int k = 0; k < PROGRAMS; k++) {
         struct program *p = *found = &w->program[k];
-        if (p->step && p->blocks == blocks && p->rows == rows) return TESS_OK;
-        if (p->step && p->blocks != blocks) free_program(p);
+        if (is_for(w, p, blocks, rows)) return TESS_OK;
+        if (p->step && (p->blocks != blocks || p->turns_long != turns_long(w))) free_program(p);
         if (!p->step) unused = p;
     }
     TESS_ASSERT(unused);
@@ -323,9 +335,15 @@ tess_status tess_writer_encode(tess_writer *w, const int32_t *const *ids, const 
     return tess_step_run(p->step, &(tess_step_input){0}, NULL);
 }
 
+bool tess_writer_turns(const tess_writer *w, int64_t count)
+{
+    return turns_long(w) != tess_model_turns_long(w->model, w->at + count);
+}
+
 tess_status tess_writer_read(tess_writer *w, const int32_t *ids, int64_t count)
 {
-    TESS_ASSERT(count > 0 && w->at + count <= w->room);
+    TESS_ASSERT(count > 0 && w->at + count <= w->room && (w->at == 0 || !tess_writer_turns(w, count)));
+    w->reach = w->at + count;
     for (int64_t from = 0, n; from < count; from += n) {
         const int64_t left = w->block - w->at % w->block;
         n = count - from < left ? count - from : left;

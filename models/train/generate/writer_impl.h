@@ -56,6 +56,9 @@ void tess_writer_free(tess_writer *w);
 void tess_writer_begin(tess_writer *w, const int64_t *pad);
 /* Of an encoder with a decoder, behind that: the prompts, of length[b] tokens each. */
 tess_status tess_writer_encode(tess_writer *w, const int32_t *const *ids, const size_t *length) TESS_NODISCARD;
+/* Returns whether texts turn otherwise with `count` more tokens (tess_model_turns_long): all of them must be read
+ * again, from the beginning. */
+bool tess_writer_turns(const tess_writer *w, int64_t count);
 /* Reads `count` tokens of each text, (batch, count). */
 tess_status tess_writer_read(tess_writer *w, const int32_t *ids, int64_t count) TESS_NODISCARD;
 /* Returns the logits of what comes behind a text's last token. */

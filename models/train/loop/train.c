@@ -129,6 +129,38 @@ static tess_status make_output(struct training *t)
     return tess_error(tess_errno_status(errno), t->c.output, "cannot be created: %s (see output)", strerror(errno));
 }
 
+/* The tasks of generic ops, and what of a step's time is theirs. */
+struct generic {
+    int64_t tasks, all;
+    double seconds, of;
+};
+
+static void count_task(void *of, uint32_t k, const tess_listed_task *t)
+{
+    struct generic *g = of;
+    const bool generic = !strncmp(t->codelet->name, "any_", 4) && strcmp(t->codelet->name, "any_loss") != 0;
+    (void)k;
+    g->all++, g->of += t->seconds;
+    if (generic) g->tasks++, g->seconds += t->seconds;
+}
+
+static void no_tile(void *of, uint32_t k, const tess_listed_tile *t)
+{
+    (void)of, (void)k, (void)t;
+}
+
+/* Where no rates were measured, those of a usual core tell products from what only reads and writes. */
+static void say_generic(const tess_run *r, const tess_step *step)
+{
+    static const tess_rates usual = {.flops = 5e10, .copy = 5e9};
+    struct generic g = {0};
+    const tess_rates *rates = r->limits.ram.rates.flops > 0 ? &r->limits.ram.rates : &usual;
+    tess_step_list(step, rates, 1, &(tess_lister){&g, no_tile, count_task});
+    if (g.tasks && r->rank == 0)
+        tess_note("%lld of a step's %lld tasks are generic ops, some %.0f%% of its time", (long long)g.tasks,
+                  (long long)g.all, 100 * g.seconds / g.of);
+}
+
 static tess_status plan_steps(struct training *t)
 {
     tess_bar_begin("planning the step", 0);
@@ -139,6 +171,11 @@ static tess_status plan_steps(struct training *t)
     if (unsplit)
         tess_note("parallel.tensor: each of %lld ranks holds and computes all of %s", (long long)t->c.parallel.tensor,
                   unsplit);
+    const char *shares = tess_step_shares(t->step);
+    if (shares)
+        tess_note("parallel.sequence: in attention %lld ranks give each other %s", (long long)t->c.parallel.sequence,
+                  shares);
+    if (tess_model_batch(t->run.model)) say_generic(&t->run, t->step);
     if (t->run.evaluates) TESS_TRY(tess_run_eval_step(&t->run, false, &t->eval));
     t->numbers = tess_alloc((size_t)(tess_model_numbers(t->run.model) + 1) * sizeof *t->numbers);
     tess_step_holds(t->step, &t->plan);

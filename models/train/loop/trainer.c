@@ -1,5 +1,6 @@
 /* A run that its program steps: opened as `tessera train` opens one, and fed by the program. */
 #include "checkpoint.h"
+#include "nd.h"
 #include "networks.h"
 #include "run.h"
 #include "schedule_impl.h"
@@ -84,7 +85,8 @@ static tess_status feed(const tess_trainer *t, tess_step *step, const void *cons
         const int32_t *from = (const int32_t *)values[k] + m * elements(&t->input[k]);
         TESS_TRY(tess_step_feed(step, t->tensor[k], from));
     }
-    return TESS_OK;
+    const uint64_t first = step == t->step ? (uint64_t)t->at.samples : (uint64_t)((t->first + m) * t->run.micro_batch);
+    return tess_run_feed_keys(&t->run, step, first);
 }
 
 /* ---- beginning and end ---- */
@@ -212,4 +214,9 @@ tess_graph *tess_trainer_graph(tess_trainer *t)
 tess_position *tess_trainer_at(tess_trainer *t)
 {
     return &t->at;
+}
+
+bool tess_trainer_turned(const tess_tensor *param)
+{
+    return tess_param_turned(param);
 }

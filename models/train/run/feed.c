@@ -75,6 +75,42 @@ static void draw_samples(const tess_run *r, const struct part *p, int64_t room)
         }
 }
 
+/* Each micro-batch has a key of its own: that of the seed, with the number of its first sample folded in. */
+tess_status tess_run_feed_keys(const tess_run *r, tess_step *step, uint64_t first)
+{
+    int64_t micro, micros;
+    tess_step_share(step, &micro, &micros);
+    const int arrays = tess_model_arrays(r->model, NULL), keys = tess_model_keys(r->model);
+    int32_t(*key)[2] = tess_alloc((size_t)micros * sizeof *key);
+    tess_status status = TESS_OK;
+    for (int k = 0; k < keys && status == TESS_OK; k++) {
+        for (int64_t m = 0; m < micros; m++) {
+            key[m][0] = (int32_t)((uint64_t)r->c->seed >> 32), key[m][1] = (int32_t)(uint32_t)r->c->seed;
+            if (keys > 1) tess_fold_in(key[m], k);
+            tess_fold_in(key[m], (int32_t)(uint32_t)(first + (uint64_t)((micro + m) * r->micro_batch)));
+        }
+        status = tess_step_feed(step, r->net.input[arrays + k], (const int32_t *)key);
+    }
+    free(key);
+    return status;
+}
+
+/* The keys that came with the batch. */
+static tess_status feed_check_keys(const tess_run *r, tess_step *step)
+{
+    int64_t micros;
+    tess_step_share(step, NULL, &micros);
+    const int arrays = tess_model_arrays(r->model, NULL);
+    int32_t(*key)[2] = tess_alloc((size_t)micros * sizeof *key);
+    tess_status status = TESS_OK;
+    for (int k = arrays; k < arrays + tess_model_keys(r->model) && status == TESS_OK; k++) {
+        for (int64_t m = 0; m < micros && status == TESS_OK; m++) status = tess_model_check_batch(r->model, k, key[m]);
+        if (status == TESS_OK) status = tess_step_feed(step, r->net.input[k], (const int32_t *)key);
+    }
+    free(key);
+    return status;
+}
+
 /* The same of arrays, NULL: of the batch that came with the network. What lies beyond the n-th is the first again. */
 static tess_status feed_arrays(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first, int64_t n)
 {
@@ -100,7 +136,8 @@ static tess_status feed_arrays(const tess_run *r, tess_step *step, const tess_da
         free(values);
     }
     free(want);
-    return status;
+    if (status != TESS_OK) return status;
+    return data ? tess_run_feed_keys(r, step, first) : feed_check_keys(r, step);
 }
 
 /* Samples of `data` from `first` on, of which there are n; NULL: drawn. */

@@ -79,14 +79,11 @@ static tess_status freeze(const tess_run *r)
 static tess_status settle_import(tess_run *r)
 {
     const tess_config *c = r->c;
-    const int64_t batch = tess_model_batch(r->model), ranks = tess_ranks();
+    const int64_t batch = tess_model_batch(r->model), ranks = r->grid.data;
     const struct {
         bool wrong;
         const char *key, *what;
-    } refused[] = {{r->dtype != TESS_F32, "bf16.enabled, fp16.enabled", "it is computed in fp32"},
-                   {c->parallel.tensor > 1, "parallel.tensor", "it is not shared out by columns"},
-                   {c->parallel.pipeline > 1, "parallel.pipeline", "its parts do not follow each other alone"},
-                   {c->parallel.sequence > 1, "parallel.sequence", "its samples are no sequences"},
+    } refused[] = {{c->parallel.sequence > 1, "parallel.sequence", "its samples are no sequences"},
                    {c->weights == WEIGHTS_DRAWN, "weights", "how its parameters are drawn the framework knows alone"},
                    {c->neftune_noise_alpha > 0, "neftune_noise_alpha", "which of its inputs are tokens nobody says"},
                    {c->lora.r > 0 || c->lora.from, "lora", "it has no linears by name"},
@@ -196,6 +193,7 @@ tess_status tess_run_check_weights(const tess_run *r)
 void tess_run_close(tess_run *r)
 {
     free(r->net.input);
+    free(r->net.made);
     tess_graph_free(r->g);
     tess_tokenizer_free(r->tokenizer);
     tess_chat_free(r->chat);

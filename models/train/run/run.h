@@ -181,7 +181,7 @@ void tess_run_print_memory(const tess_run *r, const tess_step *step, FILE *out);
 /* Returns the least memory.disk for what was placed there, in whole MiB. */
 uint64_t tess_run_disk_least(const tess_run *r);
 
-/* ---- room.c ------------------------------------------------------------------------------------------------------ */
+/* ---- drive_room.c ------------------------------------------------------------------------------------------------ */
 
 /* Refuses, with TESS_INVALID, a disk tier that the drives of a step that was chosen have no room for, with the setting
  * that would do. */
@@ -197,6 +197,8 @@ tess_status tess_run_room(tess_run *r, bool resumes) TESS_NODISCARD;
  * beyond the n-th targets that count for nothing. */
 tess_status tess_run_feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first,
                           int64_t n) TESS_NODISCARD;
+/* Feeds the keys of random numbers that a network takes, of micro-batches from that sample on. */
+tess_status tess_run_feed_keys(const tess_run *r, tess_step *step, uint64_t first) TESS_NODISCARD;
 /* Feeds samples that are drawn, without padding. */
 tess_status tess_run_feed_random(const tess_run *r, tess_step *step) TESS_NODISCARD;
 /* Finds the mean loss over all targets of `data`, and, unless NULL, how many they are and the means of the numbers that

@@ -62,7 +62,7 @@ static uint64_t mix(uint64_t sum, const unsigned char *data, size_t bytes)
     return sum;
 }
 
-/* Says nothing of a file that is not there. */
+/* Adds a file to the list; one that is not there is left out. */
 static void list_file(struct list *l, const char *name, const char *path, const char *suffix)
 {
     char *file = tess_format("%s%s", path, suffix);

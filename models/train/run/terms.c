@@ -1,5 +1,6 @@
 /* The configuration in the terms of the rooms below, and what they say in terms of the configuration. */
 #include "run.h"
+#include "yardstick.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +64,14 @@ static tess_run_caps caps_of(const tess_config *c)
     return caps;
 }
 
+/* A GPU that is not here takes tasks one by one: what it takes for each is known by its codelet. What is asked to be
+ * elsewhere is updated there, piece by piece. */
+static uint64_t chains_of(const tess_run *r)
+{
+    const bool here = r->caps.states_on_gpu >= 1 && !tess_yardstick_is_given();
+    return here && r->caps.gpu_plan ? tess_gpu_tiles(r->caps.gpu) : 0;
+}
+
 void tess_run_terms(const tess_config *c, int rank, tess_run *r)
 {
     const int tensor = (int)c->parallel.tensor, pipeline = (int)c->parallel.pipeline;
@@ -75,6 +84,7 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
                  .interleave = (int)c->parallel.interleave,
                  .data = tess_ranks() / (tensor * pipeline),
                  .sequence = (int)c->parallel.sequence,
+                 .rows = tensor > 1 && c->activation_checkpointing.partition_activations,
                  .stage = (int)c->zero_optimization.stage,
                  .persist = c->zero_optimization.stage3_param_persistence_threshold,
                  .live = c->zero_optimization.stage3_max_live_parameters,
@@ -93,7 +103,9 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
                                .deterministic = c->deterministic != TESS_DETERMINISTIC_NO,
                                .recompute_every =
                                    c->activation_checkpointing.enabled ? (int)c->activation_checkpointing.every : 0,
+                               .inputs_alone = !c->activation_checkpointing.keep_more,
                                .skips = c->fp16.enabled,
+                               .chains = chains_of(r),
                                .optimizer = tess_run_optimizer(c)};
 }
 

@@ -176,10 +176,29 @@ tess_status tess_run_check_gpus(const tess_config *c)
                    here, (int)all));
 }
 
+/* cuDNN's kernels, unless there is a reason for ours: bits that its version changes, or messages of NCCL's, which a
+ * kernel that is loaded between them would wait for. All ranks have the same. */
+static void choose_attention(const tess_run *r)
+{
+    const tess_config *c = r->c;
+    char said[300];
+    const bool several = tess_ranks() > 1, by_nccl = several && !strncmp(tess_message_carrier(), "NCCL", 4);
+    const bool wanted = c->attention == TESS_CONFIG_AUTO && c->deterministic == TESS_DETERMINISTIC_NO &&
+                        r->dtype == TESS_BF16 && !by_nccl;
+    double without = !tess_attention_library(wanted, said, sizeof said);
+    const bool here = !without;
+    tess_ranks_sum(&without, 1);
+    if (here && without > 0) tess_attention_library(false, said, sizeof said);
+    if (tess_rank() || tess_gpus() == 0 || !wanted || (!*said && !here)) return;
+    tess_note("attention: %s%s", without > 0 ? "kernels of Tessera's own; " : "where it can by ",
+              here && without > 0 ? "another rank has no cuDNN" : said);
+}
+
 tess_status tess_run_start(const tess_run *r, bool profile)
 {
     tess_machine m = r->machine;
     m.profile = profile;
+    choose_attention(r);
     if (tess_gpu_trouble() && !tess_rank()) tess_note("GPU: none is used, since %s", tess_gpu_trouble());
     return tess_run_at_key(tess_start_plan(&m, &r->plan));
 }

@@ -23,7 +23,7 @@ def _torch(x):
     return torch is not None and isinstance(x, torch.nn.Module)
 
 
-def export(program, params=None, batch=None, to=None, batched=None, state=None):
+def export(program, params=None, batch=None, to=None, batched=None, state=None, key=None):
     """Writes a network into the directory `to`: graph.json and its weights, with loss and gradients of this batch for
     "tessera check". The program is a function of JAX, whose loss is program(params, batch), or a module of PyTorch,
     whose loss is module(**batch) and which has its own parameters. The loss is a float32 of shape (), alone or in a
@@ -34,8 +34,12 @@ def export(program, params=None, batch=None, to=None, batched=None, state=None):
     program that ask for what is not done.
 
     With a `state`, a tree of JAX, the loss is program(params, batch, state) = (loss, ({name: value}, state)): each step
-    replaces the state, as running averages are."""
-    if batch is None or to is None or _torch(program) != (params is None) or _torch(program) and state is not None:
+    replaces the state, as running averages are.
+
+    With a `key`, one of jax.random, the program has one more argument behind these: a run gives it another key with
+    each micro-batch."""
+    if batch is None or to is None or _torch(program) != (params is None) or _torch(program) and (
+            state is not None or key is not None):
         raise TypeError("expected export(loss_fn, params, batch, to=DIR) for JAX or "
                         "export(module, batch={...}, to=DIR) for PyTorch")
     if _torch(program):
@@ -43,7 +47,7 @@ def export(program, params=None, batch=None, to=None, batched=None, state=None):
         from_torch.export(program, batch, to, batched)
     else:
         from . import from_jax
-        from_jax.export(program, params, batch, to, batched, state)
+        from_jax.export(program, params, batch, to, batched, state, key)
 
 
 def load(directory, like=None, state=None):

@@ -10,7 +10,7 @@ import numpy as np
 
 from .graph import Graph, Value, batch_dimensions
 from .rewrites import REWRITES
-from .rules import RULES
+from .rules import RULES, UNSIGNED
 
 FOLD = 1 << 22  # what is known is computed here, up to so many elements
 REPEAT = 256  # steps of a loop that are written one after another
@@ -53,8 +53,16 @@ def _inside_library(jaxpr):
 
 # -- the walk. A variable's content is a Value, or an array where it is known
 
+def _is_key(dtype):
+    return jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+
+
 def _shape(variable):
-    return tuple(variable.aval.shape), str(variable.aval.dtype)
+    """Keys are two whole numbers; those without a sign are int32 of the same bits."""
+    shape, dtype = tuple(variable.aval.shape), variable.aval.dtype
+    if _is_key(dtype):
+        return (*shape, 2), "int32"
+    return shape, "int32" if dtype == np.uint32 else str(dtype)
 
 
 def _known(content):
@@ -62,11 +70,24 @@ def _known(content):
 
 
 def _lift(graph, content):
-    return graph.const(content) if _known(content) else content
+    if not _known(content):
+        return content
+    content = np.asarray(jax.random.key_data(content)) if _is_key(content.dtype) else content
+    return graph.const(content.view(np.int32) if content.dtype == np.uint32 else content)
+
+
+def _unsigned(name, variables):
+    """What is done to numbers without a sign that would have another result with one; "": nothing."""
+    kinds = [v.aval.dtype for v in variables]
+    if any(_is_key(k) and str(k) != "key<fry>" for k in kinds):
+        return "random numbers that are not threefry's"
+    keys = any(map(_is_key, kinds)) and not name.startswith("random_")
+    return f"{name} of {'keys' if keys else 'uint32'}" if keys or np.dtype("uint32") in kinds and name not in UNSIGNED \
+        else ""
 
 
 def _array(result):
-    return result if jax.dtypes.issubdtype(result.dtype, jax.dtypes.prng_key) else np.asarray(result)
+    return result if _is_key(result.dtype) else np.asarray(result)
 
 
 def _open(jaxpr):
@@ -118,7 +139,10 @@ class Walk:
             return self.scan(equation, contents, at)
         if name == "cond" and _known(contents[0]):
             return self.run(params["branches"][int(contents[0])], contents[1:], outer=at)
-        if name in RULES and not any(_known(c) and c.dtype.kind not in "fiub" for c in contents):
+        unsigned = _unsigned(name, [*equation.invars, *equation.outvars])
+        if unsigned:
+            return self.refuse(equation, contents, unsigned)
+        if name in RULES:
             operands = [_lift(self.graph, c) for c in contents]
             made = RULES[name](self.graph, operands, params, *_shape(equation.outvars[0]))
             return made if isinstance(made, list) else [made]
@@ -255,7 +279,7 @@ def _more_and_state(made, state):
     return made
 
 
-def export(loss_fn, params, batch, to, batched, state):
+def export(loss_fn, params, batch, to, batched, state, key):
     loss_fn = getattr(loss_fn, "__wrapped__", loss_fn) if type(loss_fn).__name__ == "PjitFunction" else loss_fn
     weights = [(name, np.asarray(leaf)) for name, leaf in names(params, "param")]
     inputs = [(name, np.asarray(leaf)) for name, leaf in names(batch, "batch")]
@@ -263,17 +287,23 @@ def export(loss_fn, params, batch, to, batched, state):
         if leaf.dtype != np.float32:
             raise ValueError(f"params: {name} is {leaf.dtype}, expected float32 (what is not trained is no parameter; "
                              "a run trains in bf16 by its own configuration)")
+    typed = key is not None and _is_key(jax.numpy.asarray(key).dtype)
+    drawn = [] if key is None else [("key", np.asarray(jax.random.key_data(key) if typed else key))]
+    if drawn and (drawn[0][1].dtype != np.uint32 or drawn[0][1].shape != (2,) or "key" in dict(inputs)):
+        raise ValueError("key: expected one of jax.random, and none of that name in the batch")
     outputs, kept = [], [(name, np.asarray(leaf)) for name, leaf in names(state, "state")]
 
-    def whole(params, batch, state):
-        made = loss_fn(params, batch) if state is None else loss_fn(params, batch, state)
+    def whole(params, batch, key, state):
+        key = [jax.random.wrap_key_data(key) if typed else key] if drawn else []
+        made = loss_fn(params, batch, *([] if state is None else [state]), *key)
         loss, more = made if isinstance(made, tuple) and len(made) == 2 else (made, {})
         if state is not None:
             more, state = _more_and_state(more, state)
         outputs[:] = more
         return loss, (more, state)
-    params, batch, state = (jax.tree_util.tree_map(jax.numpy.asarray, tree) for tree in (params, batch, state))
-    traced = jax.make_jaxpr(whole)(params, batch, state)
+    params, batch, key, state = (jax.tree_util.tree_map(jax.numpy.asarray, tree) for tree in (
+        params, batch, drawn[0][1] if drawn else None, state))
+    traced = jax.make_jaxpr(whole)(params, batch, key, state)
     loss = traced.out_avals[0]
     if len(traced.out_avals) != 1 + len(outputs) + len(kept) or loss.shape != () or loss.dtype != np.float32:
         raise ValueError(f"the loss is {loss.dtype} of shape {list(loss.shape)}, expected float32 of shape [], "
@@ -281,8 +311,9 @@ def export(loss_fn, params, batch, to, batched, state):
     graph = Graph(f"jax {jax.__version__}")
     counts = batch_dimensions(inputs, batched)
     leaves = [graph.leaf("param", name, leaf.shape, leaf.dtype) for name, leaf in weights]
-    leaves += [graph.leaf("input", name, leaf.shape, leaf.dtype, counts.get(name))
-               for name, leaf in inputs]
+    given = [graph.leaf("input", name, leaf.shape, leaf.dtype, counts.get(name)) for name, leaf in inputs + drawn]
+    graph.drawn = {name for name, _ in drawn}
+    leaves += [graph.cast(v, "int32") if v.dtype == "uint32" else v for v in given]
     leaves += [graph.cast(graph.leaf("state", name, leaf.shape, "float32"), leaf.dtype) for name, leaf in kept]
     made = [_lift(graph, content) for content in Walk(graph).run(traced, leaves)]
     graph.outputs = dict(zip(["loss", *sorted(outputs)], made))
@@ -290,11 +321,12 @@ def export(loss_fn, params, batch, to, batched, state):
     graph.tree = structure(params, "param")
     graph.read()  # what is refused is said before anything runs
     with jax.default_matmul_precision("float32"):
-        (loss, _), gradients = jax.jit(jax.value_and_grad(whole, has_aux=True))(params, batch, state)
+        (loss, _), gradients = jax.jit(jax.value_and_grad(whole, has_aux=True))(params, batch, key, state)
     norms = {name: float(np.linalg.norm(np.asarray(g, np.float64).ravel())) for name, g in names(gradients, "param")}
     check = {"loss": float(loss), "grad_norm": float(np.sqrt(sum(n * n for n in norms.values()))), "gradients": norms}
     if not np.isfinite([check["loss"], check["grad_norm"]]).all():
         raise ValueError(f"of this batch the loss is {check['loss']} and the gradients' norm {check['grad_norm']}, "
                          "expected finite ones")
     states = {f"state:{name}": leaf.astype(np.float32) for name, leaf in kept}
-    graph.write(to, {**dict(weights), **states}, check, dict(inputs))
+    batch = {name: leaf.view(np.int32) if leaf.dtype == np.uint32 else leaf for name, leaf in inputs + drawn}
+    graph.write(to, {**dict(weights), **states}, check, batch)

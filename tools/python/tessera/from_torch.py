@@ -15,8 +15,9 @@ import torch
 from torch.utils import _pytree
 
 from .graph import Graph, Refused, Value, batch_dimensions
-from .torch_rules import RANDOM, RULES
+from .torch_rules import RANDOM, RULES, least_dropped
 
+KEY = np.array([0, 1], np.uint32)  # of the dropouts in the batch that "tessera check" compares
 FOLD = 1 << 22  # what is known is computed here, up to so many elements
 PASSED = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range",
           "sym_constrain_range_for_size")
@@ -120,12 +121,13 @@ class Walk:
             return self.run(args[at], args[at + 1:], graph.at, still)
         values = [v for v in leaves if isinstance(v, Value)]
         shown = node.meta.get("val")
-        if torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()) and name not in RULES:
+        drawn = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+        if drawn and name not in RULES:
             return self.refuse(f"random numbers ({name}){RANDOM}", shown, values)
         if name in EMPTY:  # whatever it holds is written over
             return torch.zeros(shown.shape, dtype=shown.dtype)
         size = sum(t.numel() for t in _pytree.tree_leaves(shown) if isinstance(t, torch.Tensor))
-        if not values and not any(isinstance(v, torch.nn.Module) for v in leaves) and size <= FOLD:
+        if not values and not drawn and not any(isinstance(v, torch.nn.Module) for v in leaves) and size <= FOLD:
             with torch.no_grad():
                 return target(*args, **kwargs)
         if name == "getitem":
@@ -210,6 +212,82 @@ def _measured(module, batch, trained):
     return loss.item(), {name: torch.zeros(()) if g is None else g for name, g in zip(trained, gradients)}, refused
 
 
+def _threefry(key, counters):
+    """The words of Threefry 2x32 of (0, counter), as graph-file.md has them."""
+    x, y = np.zeros_like(counters) + key[0], counters + key[1]
+    keys = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(0x1BD11BDA))
+    for turn in range(5):
+        for by in ((13, 15, 26, 6), (17, 29, 16, 24))[turn % 2]:
+            x = x + y
+            y = (y << np.uint32(by) | y >> np.uint32(32 - by)) ^ x
+        x, y = x + keys[(turn + 1) % 3], y + keys[(turn + 2) % 3] + np.uint32(turn + 1)
+    return x, y
+
+
+class _Replay(torch.fx.Interpreter):
+    """Runs an exported program as it will be run, with the dropouts of a key."""
+    draws = 0
+
+    def dropped(self, x, p, shape=None):
+        shape = x.shape if shape is None else shape
+        self.draws += 1
+        key = [word[0] for word in _threefry(KEY, np.full(1, self.draws, np.uint32))]
+        words = _threefry(key, np.arange(int(np.prod(shape)), dtype=np.uint32))
+        stays = ((words[0] ^ words[1]) >> np.uint32(8)) < least_dropped(p)
+        return x * torch.from_numpy(stays.reshape(shape).astype(np.float32) * np.float32(1 / (1 - p) if p < 1 else 0))
+
+    def call_function(self, target, args, kwargs):
+        name = _name(target).rstrip("_")
+        if name in ("dropout", "feature_dropout") and args[1] and args[2]:
+            x = args[0]
+            return self.dropped(x, args[1], None if name == "dropout" else (*x.shape[:2], *(1 for _ in x.shape[2:])))
+        if name == "scaled_dot_product_attention":
+            return self.attention(*args, **kwargs)
+        return super().call_function(target, args, kwargs)
+
+    def attention(self, q, k, v, mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+        if not dropout_p:
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, 0.0, is_causal, scale=scale,
+                                                                    enable_gqa=enable_gqa)
+        if enable_gqa:
+            k, v = (x.repeat_interleave(q.shape[-3] // k.shape[-3], -3) for x in (k, v))
+        scores = q @ k.transpose(-1, -2) * (scale or q.shape[-1] ** -0.5)
+        if is_causal:
+            mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        return self.dropped(scores.softmax(-1), dropout_p) @ v
+
+
+def _draw_otherwise(module):
+    """Returns lines for what draws but for dropout and bernoulli of one chance."""
+    found = [f"{place(node.meta.get('stack_trace')) or 'unknown line'}: random numbers ({_name(node.target)})"
+             for node in module.graph.nodes if node.op == "call_function" and
+             torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and
+             _name(node.target).rstrip("_") not in ("dropout", "feature_dropout", "bernoulli")]
+    return found or ["unknown line: a dropout of what has no gradient"]
+
+
+def _replayed(program, batch, names):
+    """Returns loss and gradients, and how many dropouts there were."""
+    kinds, given, params, contents = torch.export.graph_signature.InputKind, iter(batch.values()), {}, []
+    for spec in program.graph_signature.input_specs:
+        held = program.state_dict.get(spec.target, program.constants.get(spec.target))
+        if spec.kind == kinds.USER_INPUT:
+            contents.append(next(given))
+        elif spec.kind == kinds.PARAMETER and spec.target in names:
+            name = names[spec.target]
+            contents.append(params.setdefault(name, held.detach().clone().requires_grad_()))
+        else:
+            contents.append(held.detach().clone() if isinstance(held, torch.Tensor) else held)
+    replay = _Replay(program.graph_module)
+    made = _pytree.tree_leaves(replay.run(*contents))
+    loss = made[[s.kind for s in program.graph_signature.output_specs].index(
+        torch.export.graph_signature.OutputKind.USER_OUTPUT)]
+    gradients = torch.autograd.grad(loss, list(params.values()), allow_unused=True)
+    return loss.item(), {name: torch.zeros(()) if g is None else g for name, g in zip(params, gradients)}, replay.draws
+
+
 @contextlib.contextmanager
 def _quiet():
     before = logging.root.manager.disable
@@ -221,10 +299,29 @@ def _quiet():
         logging.disable(before)
 
 
+def _detach(module):
+    """Has what is made without gradients say so itself: newer versions take apart what it was made in."""
+    for part in module.children():
+        if isinstance(part, torch.fx.GraphModule):
+            _detach(part)
+    for node in module.graph.nodes:
+        if node.op == "call_function" and _name(node.target) == "wrap_with_set_grad_enabled" and not node.args[0]:
+            part = getattr(module, node.args[1].target)
+            end = next(n for n in part.graph.nodes if n.op == "output")
+            for made in end.all_input_nodes:
+                with part.graph.inserting_before(end):
+                    still = part.graph.call_function(torch.ops.aten.detach.default, (made,))
+                still.meta = dict(made.meta)
+                end.replace_input_with(made, still)
+            part.recompile()
+
+
 def _exported(module, batch):
     try:
         with torch.random.fork_rng(devices=[]):
-            return torch.export.export(module, (), batch, strict=False).run_decompositions(_tables())
+            program = torch.export.export(module, (), batch, strict=False)
+            _detach(program.graph_module)
+            return program, program.run_decompositions(_tables())
     except Exception as error:  # of torch: what it says in many lines, the first of them with the user's line
         said = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
         if "DataDependent" in type(error).__name__ or "data-dependent" in said:
@@ -278,10 +375,12 @@ def export(module, batch, to, batched):
     with warnings.catch_warnings(), _quiet():
         warnings.simplefilter("ignore")
         loss, gradients, refused = _measured(module, batch, list(trained))
-        exported = _exported(module, batch)
+        written, exported = _exported(module, batch)
         graph = Graph(f"torch {torch.__version__}")
         contents = _contents(graph, exported, module, names, batch, counts)
         made = Walk(graph).run(exported.graph_module, contents)
+        if graph.drawn:
+            loss, gradients, draws = _replayed(written, batch, names)
     outputs, signature = [], exported.graph_signature
     for spec, content in zip(signature.output_specs, made):
         value = lift(graph, content)
@@ -296,6 +395,8 @@ def export(module, batch, to, batched):
         graph.read()
     except Refused as error:
         refused += str(error).split("\n")
+    if not refused and graph.drawn and draws != graph.draws:
+        refused = _draw_otherwise(written.graph_module)
     if refused:
         raise Refused("\n".join(refused))
     norms = {name: g.double().norm().item() for name, g in gradients.items()}
@@ -305,7 +406,8 @@ def export(module, batch, to, batched):
                          "finite ones")
     weights = {name: array(p) for name, p in trained.items()}
     weights |= {f"state:{name}": array(exported.state_dict[name].float()) for name in graph.leaves["state"]}
-    graph.write(to, weights, check, {name: array(t) for name, t in batch.items()})
+    keys = {name: KEY.view(np.int32) for name in graph.drawn}
+    graph.write(to, weights, check, {**{name: array(t) for name, t in batch.items()}, **keys})
 
 
 def like(module, weights):

@@ -69,7 +69,7 @@ class Graph:
     def __init__(self, producer):
         self.producer, self.at, self.outputs, self.tree = producer, "", {}, None
         self.leaves = {"input": {}, "param": {}, "state": {}}
-        self.batch, self.updates = {}, {}
+        self.batch, self.updates, self.drawn, self.draws = {}, {}, set(), 0
         self.nodes, self.consts, self.same = [], {}, {}
 
     # -- values
@@ -324,7 +324,7 @@ class Graph:
             why = None
             if v.op == "refused":
                 why = v.attrs["why"]
-            elif v.dtype not in DTYPES:
+            elif v.dtype not in DTYPES and (v.kind, v.dtype) != ("input", "uint32"):
                 why = f"a value of {v.dtype}, expected one of {', '.join(DTYPES)}"
             elif 0 in v.shape or len(v.shape) > RANK_MOST:
                 why = f"a value of shape {list(v.shape)}, expected up to {RANK_MOST} dimensions, none of them 0"
@@ -353,7 +353,8 @@ class Graph:
             return {} if v in large else {"value": numbers}
         graph = {
             "tessera_graph": 1, "producer": self.producer,
-            "inputs": {name: said(v, **({"batch": self.batch[name]} if name in self.batch else {}))
+            "inputs": {name: said(v, **({"batch": self.batch[name]} if name in self.batch else {}),
+                                  **({"drawn": True} if name in self.drawn else {}))
                        for name, v in self.leaves["input"].items()},
             "params": {name: said(v) for name, v in self.leaves["param"].items()},
             **({"state": {name: said(v) for name, v in self.leaves["state"].items()}} if self.updates else {}),

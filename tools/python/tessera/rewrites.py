@@ -32,7 +32,21 @@ def _sinh(x):
     return 0.5 * (e + e / (e + 1))
 
 
+def _erf_inv(x):
+    """XLA's: two polynomials, of the middle and of the ends."""
+    w = -jnp.log1p(-x * x)
+    middle = w < 5
+    w, p = jnp.where(middle, w - 2.5, jnp.sqrt(jnp.maximum(w, 5)) - 3), 0
+    for a, b in zip((2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
+                     -0.00417768164, 0.246640727, 1.50140941),
+                    (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
+                     0.00943887047, 1.00167406, 2.83297682)):
+        p = jnp.where(middle, np.float32(a), np.float32(b)) + p * w
+    return jnp.where(jnp.abs(x) == 1, x * np.float32(np.inf), p * x)
+
+
 REWRITES = {
+    "erf_inv": _function(_erf_inv),
     "dynamic_slice": _dynamic_slice, "dynamic_update_slice": _dynamic_update,
     "exp2": _function(lambda x: jnp.exp(x * np.float32(np.log(2)))),
     "sinh": _function(_sinh), "cosh": _function(lambda x: 0.5 * (jnp.exp(x) + jnp.exp(-x))),

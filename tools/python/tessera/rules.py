@@ -9,6 +9,11 @@ REDUCTIONS = {"reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min", "re
 SCATTERS = {"scatter": "set", "scatter-add": "add", "scatter-sub": "add", "scatter-mul": "mul", "scatter-min": "min",
             "scatter-max": "max"}
 RULES = {}
+# What makes the same bits of numbers without a sign as of those with one.
+UNSIGNED = {"add", "sub", "mul", "and", "or", "xor", "not", "eq", "ne", "shift_left", "shift_right_logical", "select_n",
+            "bitcast_convert_type", "convert_element_type", "random_bits", "random_wrap", "random_unwrap",
+            "random_seed", "random_fold_in", "random_split", "broadcast_in_dim", "reshape", "squeeze", "expand_dims",
+            "transpose", "slice", "concatenate", "rev", "stop_gradient"}
 
 
 def rule(*names):
@@ -239,3 +244,83 @@ def _scatter(name, fn):
 
 for _name, _fn in SCATTERS.items():
     _scatter(_name, _fn)
+
+
+# -- random numbers: threefry, as JAX has it
+
+_map("shift_left", "shl")
+_map("shift_right_logical", "shr")
+
+
+@rule("bitcast_convert_type")
+def _bitcast(g, x, p, shape, dtype):
+    if {x[0].dtype, dtype} == {"int32", "float32"}:
+        return g.map("bits", x, shape, dtype)
+    return x[0] if x[0].dtype == dtype else g.refuse(f"a bitcast of {x[0].dtype}", shape, dtype, x)
+
+
+@rule("random_wrap", "random_unwrap")
+def _same_key(g, x, p, shape, dtype):
+    return x[0]
+
+
+def spread_words(g, key, shape):
+    """Both words of keys (..., 2), repeated over more dimensions behind theirs."""
+    own = key.shape[:-1]
+    for word in range(2):
+        lo, hi = [0] * len(own) + [word], [*own, word + 1]
+        one = g.reshape(g.slice(key, lo, hi, [1] * len(hi)), own)
+        yield g.broadcast(one, (*own, *shape), range(len(own)))
+
+
+def counter(g, own, shape):
+    """The place of each element in row-major order; the same for all keys."""
+    at = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
+    if at.size <= 64:
+        return g.broadcast(g.const(at), (*own, *shape), range(len(own), len(own) + len(shape)))
+    sum_of, step = None, 1
+    for d in reversed(range(len(shape))):
+        part = g.map("mul", [g.iota((*own, *shape), "int32", len(own) + d), g.const(np.int32(step))], (*own, *shape))
+        sum_of, step = part if sum_of is None else g.map("add", [sum_of, part], part.shape), step * shape[d]
+    return sum_of
+
+
+def words(g, key, counter, shape):
+    """Keys (..., shape, 2) of what the counter says."""
+    whole = (*key.shape[:-1], *shape)
+    k = list(spread_words(g, key, shape))
+    both = [g.map(f"threefry_{word}", [*k, counter], whole) for word in range(2)]
+    return g.concat([g.reshape(b, (*whole, 1)) for b in both], len(whole))
+
+
+def _threefry_refused(g, shape, dtype, x):
+    import jax
+    if not getattr(jax.config, "jax_threefry_partitionable", False):
+        return g.refuse("random numbers without jax_threefry_partitionable", shape, dtype, x)
+    return g.refuse("more random numbers than 2^31", shape, dtype, x) if np.prod(shape, dtype=float) >= 2**31 else None
+
+
+@rule("random_bits")
+def _random_bits(g, x, p, shape, dtype):
+    refused = _threefry_refused(g, shape, dtype, x)
+    if refused is not None or int(p["bit_width"]) != 32:
+        return refused if refused is not None else g.refuse(f"random numbers of {p['bit_width']} bits", shape, dtype, x)
+    key, more = x[0], tuple(p["shape"])
+    return g.map("threefry", [*spread_words(g, key, more), counter(g, key.shape[:-1], more)], shape)
+
+
+@rule("random_split")
+def _random_split(g, x, p, shape, dtype):
+    refused, more = _threefry_refused(g, shape, dtype, x), tuple(p["shape"])
+    return refused if refused is not None else words(g, x[0], counter(g, x[0].shape[:-1], more), more)
+
+
+@rule("random_fold_in")
+def _random_fold_in(g, x, p, shape, dtype):
+    return words(g, x[0], g.broadcast(x[1], shape[:-1], range(len(x[1].shape))), ())
+
+
+@rule("random_seed")
+def _random_seed(g, x, p, shape, dtype):
+    seed = g.reshape(x[0], (*x[0].shape, 1))
+    return g.concat([g.broadcast(g.const(np.int32(0)), seed.shape, []), seed], len(x[0].shape))

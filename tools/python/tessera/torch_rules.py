@@ -2,9 +2,10 @@
 Values or what Python has, and `out` says shape and dtype of the result (a list of such where there are several)."""
 import numpy as np
 
+from . import rules
 from .graph import Value
 
-RANDOM = " (the op rng is to come: feed what is random in the batch)"
+RANDOM = " (feed what is random in the batch)"
 RULES = {}
 
 
@@ -76,6 +77,7 @@ SAME = {"neg": "neg", "abs": "abs", "sign": "sign", "sgn": "sign", "floor": "flo
 LOGICAL = {"logical_and": "and", "logical_or": "or", "logical_xor": "xor", "logical_not": "not"}
 # Functions that are said in others.
 SAID = {
+    "hypot": lambda g, x, y: do(g, "sqrt", do(g, "add", do(g, "mul", x, x), do(g, "mul", y, y))),
     "reciprocal": lambda g, x: do(g, "div", 1.0, x),
     "exp2": lambda g, x: do(g, "exp", do(g, "mul", x, np.log(2.0).item())),
     "log2": lambda g, x: do(g, "mul", do(g, "log", x), (1 / np.log(2.0)).item()),
@@ -152,7 +154,8 @@ def _pow(g, out, x, y):
 
 @rule("round")
 def _round(g, out, x, decimals=0):
-    return do(g, "round", x) if not decimals else g.refuse("round with decimals", out.shape, out.dtype, [x])
+    by = 10.0 ** decimals
+    return do(g, "div", do(g, "round", do(g, "mul", x, by)), by) if decimals else do(g, "round", x)
 
 
 @rule("where")
@@ -194,11 +197,38 @@ def _silu(g, out, x):
     return do(g, "mul", x, do(g, "logistic", x))
 
 
-@rule("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "native_dropout")
+def stays(g, shape, p):
+    """Returns what is true but for a chance of p: other elements with each draw of a step."""
+    if "dropout_key" not in g.leaves["input"]:
+        g.leaf("input", "dropout_key", (2,), "uint32")
+        g.drawn = {"dropout_key"}
+    key = g.cast(g.leaves["input"]["dropout_key"], "int32")
+    g.draws += 1
+    key = rules.words(g, key, g.const(np.int32(g.draws)), ())
+    bits = g.map("threefry", [*rules.spread_words(g, key, shape), rules.counter(g, (), shape)], shape)
+    return do(g, "lt", do(g, "shr", bits, 8), least_dropped(p))
+
+
+def least_dropped(p):
+    """Of numbers of 24 random bits, the first for which an element is dropped."""
+    return round((1 - p) * 2**24)
+
+
+def dropped(g, x, p):
+    return select(g, stays(g, x.shape, p), do(g, "mul", x, 1 / (1 - p) if p < 1 else 0.0), 0.0)
+
+
+@rule("dropout", "native_dropout")
 def _dropout(g, out, x, p, training=True):
-    if p and training:
-        x = g.refuse(f"dropout of {p}, expected 0{RANDOM}", x.shape, x.dtype, [x])
+    x = dropped(g, x, p) if p and training else x
     return [x, None] if isinstance(out, list) else x
+
+
+@rule("bernoulli")
+def _bernoulli(g, out, x, p=None):
+    if not isinstance(p, float):
+        return g.refuse("random numbers of chances that are data", out.shape, out.dtype, [x])
+    return value(g, stays(g, x.shape, 1 - p), out.dtype)
 
 
 # -- shapes
@@ -266,6 +296,21 @@ def _slice_scatter(g, out, x, part, dim=0, start=None, end=None, step=1):
                  [(low, after, step - 1) if k == dim else (0, 0, 0) for k in range(len(x.shape))])
     inside = np.isin(np.arange(n), np.arange(low, high, step))
     return select(g, g.broadcast(g.const(inside), x.shape, [dim]), wide, x)
+
+
+@rule("unfold")
+def _unfold(g, out, x, dim, size, step):
+    dim, count = one(x, dim), out.shape[one(x, dim)]
+    if step >= size and count * step <= x.shape[dim]:  # pieces side by side
+        pieces = g.part(x, dim, 0, count * step)
+        pieces = g.reshape(pieces, [*x.shape[:dim], count, step, *x.shape[dim + 1:]])
+        pieces = g.part(pieces, dim + 1, 0, size)
+    else:
+        ends = [k + (count - 1) * step + 1 for k in range(size)]
+        pieces = [_slice(g, None, x, dim, k, end, step) for k, end in enumerate(ends)]
+        pieces = g.concat([g.reshape(v, [*v.shape[:dim + 1], 1, *v.shape[dim + 1:]]) for v in pieces], dim + 1)
+    order = [k for k in range(len(pieces.shape)) if k != dim + 1]
+    return g.transpose(pieces, [*order, dim + 1])
 
 
 @rule("select_scatter")
@@ -391,6 +436,29 @@ def _mean(g, out, x, dims=None, keep=False, dtype=None):
     return mean(g, value(g, x, out.dtype), sides(x, dims), keep)
 
 
+@rule("linalg_vector_norm")
+def _vector_norm(g, out, x, order=2, dims=None, keep=False, dtype=None):
+    """The derivative of a root is 0 here where nothing is under it."""
+    x, dims = value(g, x, out.dtype), sides(x, dims)
+    if order in (0, 1) or abs(order) == float("inf"):
+        each = do(g, "abs", x) if order else value(g, do(g, "ne", x, 0.0), out.dtype)
+        made = g.reduce("sum" if order in (0, 1) else "max" if order > 0 else "min", each, dims)
+    else:
+        under = g.reduce("sum", do(g, "mul", x, x) if order == 2 else do(g, "pow", do(g, "abs", x), float(order)), dims)
+        none = do(g, "eq", under, 0.0)
+        some = select(g, none, 1.0, under)
+        root = do(g, "sqrt", some) if order == 2 else do(g, "pow", some, 1 / order)
+        made = select(g, none, 0.0, root)
+    return _kept(g, x, dims, made, keep)
+
+
+@rule("_cdist_forward")
+def _cdist(g, out, a, b, order=2.0, mode=None):
+    a, b = (g.reshape(v, [*v.shape[:-2], *at, v.shape[-1]])
+            for v, at in ((a, (a.shape[-2], 1)), (b, (1, b.shape[-2]))))
+    return _vector_norm(g, out, do(g, "sub", a, b), order, [-1])
+
+
 def moments(g, x, dims):
     """Returns x less its mean, the mean, and the mean of squares about it."""
     middle = mean(g, x, dims)
@@ -458,6 +526,22 @@ def _sort(g, out, x, dim=-1, descending=False, stable=None):
     return [g.along(x, one(x, dim), at), at]
 
 
+@rule("kthvalue")
+def _kth(g, out, x, k, dim=-1, keep=False):
+    dim = one(x, dim)
+    at = g.part(g.sort(x, dim, False), dim, k - 1, k)
+    return [g.reshape(v, o.shape) for v, o in zip((g.along(x, dim, at), at), out)]
+
+
+@rule("median")
+def _median(g, out, x, dim=None, keep=False):
+    """The lower one of two in the middle."""
+    if isinstance(out, list):
+        return _kth(g, out, x, (x.shape[one(x, dim)] + 1) // 2, dim)
+    x = g.reshape(x, [int(np.prod(x.shape))])
+    return _kth(g, [out, out], x, (x.shape[0] + 1) // 2, 0)[0]
+
+
 RULES["argsort"] = lambda g, out, *more, **how: _sort(g, out, *more, **how)[1]
 
 
@@ -494,8 +578,6 @@ def _linear(g, out, x, w, b=None):
 
 @rule("scaled_dot_product_attention")
 def _attention(g, out, q, k, v, mask=None, dropout=0.0, causal=False, scale=None, enable_gqa=False):
-    if dropout:
-        return g.refuse(f"dropout of {dropout} in attention, expected 0{RANDOM}", out.shape, out.dtype, [q, k, v])
     if enable_gqa and k.shape[-3] != q.shape[-3]:
         n, times = len(k.shape), q.shape[-3] // k.shape[-3]
         dims = [d for d in range(n + 1) if d != n - 2]
@@ -507,7 +589,8 @@ def _attention(g, out, q, k, v, mask=None, dropout=0.0, causal=False, scale=None
         mask = g.const(np.tril(np.ones(scores.shape[-2:], bool)))
     if mask is not None:
         scores = select(g, mask, scores, -np.inf) if mask.dtype == "bool" else do(g, "add", scores, mask)
-    return matmul(g, out, _softmax(g, None, scores, -1), v)
+    scores = _softmax(g, None, scores, -1)
+    return matmul(g, out, dropped(g, scores, dropout) if dropout else scores, v)
 
 
 # -- norms
@@ -551,10 +634,11 @@ def _group_norm(g, out, x, groups, weight=None, bias=None, eps=1e-5, cudnn=True)
 @rule("_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit")
 def _batch_norm(g, out, x, weight, bias, mean_, var, *more):
     """With (training, momentum, eps) or, for what does not train, (momentum, eps)."""
-    training, momentum, eps = more if len(more) == 3 else (False, *more)
     dims = [k for k in range(len(x.shape)) if k != 1]
     if isinstance(mean_, bool):  # no running averages: training, momentum and eps come in their place
         training, momentum, eps, mean_, var = mean_, var, more[0], None, None
+    else:
+        training, momentum, eps = more if len(more) == 3 else (False, *more)
     if not training:
         wide = [g.broadcast(v, x.shape, [1]) for v in (mean_, do(g, "rsqrt", do(g, "add", var, eps)))]
         y = _affine(g, do(g, "mul", do(g, "sub", x, wide[0]), wide[1]), weight, bias, [1])
@@ -682,6 +766,31 @@ def _embedding(g, out, w, at, padding_idx=-1, *more):
         row = np.arange(w.shape[0]) == padding_idx
         w = select(g, g.broadcast(g.const(row), w.shape, [0]), g.map("stop", [w], w.shape), w)
     return _take(g, w, [0], [at])
+
+
+@rule("_embedding_bag")
+def _embedding_bag(g, out, w, at, offsets, scale=False, mode=0, sparse=False, weights=None, last=False, padding=-1):
+    """Sums, means or maxima of the rows between one offset and the next."""
+    count, bags = at.shape[0], out[0].shape[0]
+    if mode == 2 and (count % bags or padding >= 0):
+        return [g.refuse("the maxima of bags that differ in length", o.shape, o.dtype, [w, at, offsets]) for o in out]
+    rows = _embedding(g, None, w, at, padding)
+    if mode == 2:
+        return [g.reduce("max", g.reshape(rows, [bags, count // bags, w.shape[1]]), [1])] + [
+            g.refuse("what is beside the maxima of bags", o.shape, o.dtype, [rows]) for o in out[1:]]
+    begins = g.part(offsets, 0, 0, bags)
+    bag = g.map("le", [g.broadcast(begins, [count, bags], [1]),
+                       g.broadcast(g.const(np.arange(count, dtype=np.int32)), [count, bags], [0])], [count, bags])
+    bag = do(g, "sub", g.reduce("sum", value(g, bag, "int32"), [1]), 1)
+    counts = value(g, do(g, "ne", at, padding), w.dtype)
+    factors = counts if weights is None else do(g, "mul", counts, weights)
+    rows = do(g, "mul", rows, g.reshape(factors, [count, 1]))
+    zero = g.broadcast(value(g, 0, w.dtype), [bags, w.shape[1]], [])
+    made = _index_put(g, None, zero, [bag], rows, True)
+    size = _index_put(g, None, g.broadcast(value(g, 0, w.dtype), [bags], []), [bag], counts, True)
+    if mode == 1:
+        made = do(g, "div", made, g.reshape(do(g, "max", size, 1.0), [bags, 1]))
+    return [made, bag, value(g, size, "int32"), value(g, size, "int32")]
 
 
 @rule("index_select")

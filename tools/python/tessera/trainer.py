@@ -114,7 +114,7 @@ class Trainer:
             for begin in range(0, whole.size if self.ranks > 1 else 0, 1 << 24):
                 part = whole.reshape(-1)[begin:begin + (1 << 24)]
                 engine.ranks_sum(part, part.size)
-            made[engine.tensor_name(p)] = whole.astype(np.float32)
+            made[engine.tensor_name(p)] = (whole.T if engine.trainer_turned(p) else whole).astype(np.float32)
         return made
 
     def save(self, directory):

@@ -207,7 +207,7 @@ static enum way way_of(const tess_exchange *e)
     return m->span[0].sends ? THERE : BACK;
 }
 
-/* Says whether it goes `way` and the one before it, which ended last, went the other way. */
+/* Returns whether it goes `way` and the one before it, which ended last, went the other way. */
 static bool answers(const tess_exchange *e, enum way way)
 {
     const struct lane *lane = lane_of(e);
@@ -443,7 +443,7 @@ static void give_absent(tess_exchange *exchange, const tess_span *s, struct bunc
     (*e)->from_when = from_when;
 }
 
-/* Gives all ends of it. */
+/* Adds the ends of it, a sender and a receiver each. */
 static void begin(tess_exchange *exchange)
 {
     const tess_message_arg *m = exchange->task->arg;
@@ -506,7 +506,7 @@ double tess_simulated_message_seconds(const tess_message_arg *m)
     double bytes[2][2] = {{0}}; /* [to another node][sent] */
     for (unsigned i = 0; i < m->spans; i++) {
         const tess_span *s = &m->span[i];
-        bytes[node_of(s->peer) != node_of(tess_rank())][s->sends] += (double)s->bytes;
+        bytes[node_of(s->peer) != node_of(m->rank)][s->sends] += (double)s->bytes;
     }
     const double near = g->peer_rate > 0 ? g->peer_rate
                         : g->count       ? g->host_rate / g->host_gpus

@@ -210,7 +210,7 @@ int starpu_pthread_cond_timedwait(starpu_pthread_cond_t *cond, starpu_pthread_mu
     return late ? ETIMEDOUT : 0;
 }
 
-/* Says whether anybody sleeps there that nobody has woken (wakes.c). */
+/* Returns whether anybody sleeps there that nobody has woken (wakes.c). */
 int _tess_sleeps(starpu_pthread_cond_t *cond)
 {
     return _tess_condition(cond)->first != NULL;

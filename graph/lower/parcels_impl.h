@@ -1,0 +1,19 @@
+/* A message while its parts are put together. */
+#ifndef TESS_PARCELS_IMPL_H
+#define TESS_PARCELS_IMPL_H
+#include "lower.h"
+
+typedef struct tess_parcel {
+    tess_span *span;
+    tess_use *use;
+    unsigned spans, uses;
+} tess_parcel;
+
+/* Returns one with room for so many parts, and tiles. */
+tess_parcel tess_parcel_begin(tess_lower *L, int spans, int uses);
+/* Adds a part of a tile, those of which follow each other. */
+void tess_parcel_add(tess_parcel *m, tess_use use, int peer, int tag, bool sends, size_t offset, size_t bytes);
+/* Emits the message, which is gone then; nothing where it has no part. */
+void tess_parcel_send(tess_lower *L, tess_parcel *m);
+
+#endif

@@ -1,0 +1,69 @@
+/* route: of logits (B,T,E) the weights (B,T,k) of the k experts that each row chooses. Which those are, and where each
+ * choice lies among those sorted by expert, is the node's order, an aux tile that the ops behind it read. */
+#include "lowering.h"
+
+struct attributes {
+    int64_t chosen;
+    bool normalised;
+};
+
+enum { MOST_EXPERTS = 1 << 14 };
+
+static tess_status infer(tess_node *n)
+{
+    const struct attributes *at = n->attributes;
+    const tess_tensor *x = n->in[0], *bounds = n->in[1];
+    if (x->rank != 3 || at->chosen < 1 || at->chosen > x->dim[2] || x->dim[2] > MOST_EXPERTS)
+        return tess_shape_error(
+            n,
+            "%lld are chosen (logits must be (B,T,experts), with no more than %d experts, and from 1 to all "
+            "of them be chosen)",
+            (long long)at->chosen, MOST_EXPERTS);
+    if (bounds && (bounds->kind != TESS_KIND_INPUT || bounds->dim[0] != x->dim[0] || bounds->dim[1] != 2 * x->dim[1]))
+        return tess_shape_error(n, "the bounds must be an input (B,%lld)", (long long)(2 * x->dim[1]));
+    tess_set_shape(n, 3, x->dim[0], x->dim[1], at->chosen);
+    return TESS_OK;
+}
+
+static tess_route_arg *arg(tess_lower *L, const tess_node *n, int i)
+{
+    const struct attributes *at = n->attributes;
+    return TESS_ARG(L, tess_route_arg, .rows = tess_rows(L, n->out, i), .experts = tess_width(n->in[0]),
+                    .chosen = at->chosen, .sequence = n->out->dim[1], .normalised = at->normalised,
+                    .bounded = n->in[1] != NULL, .place = tess_first_place(L, i));
+}
+
+static void forward(tess_lower *L, const tess_node *n, int i)
+{
+    tess_route_arg *a = arg(L, n, i);
+    tess_use use[4] = {tess_in(L, n->in[0], i), tess_out(L, n->out, i),
+                       tess_aux_out(L, n, i, tess_order_bytes(a->rows, a->experts, a->chosen))};
+    if (n->in[1]) use[3] = tess_in(L, n->in[1], i);
+    a->choice = tess_choice_begin(L, n, i, a->experts);
+    tess_emit(L, &tess_route_forward[tess_real(L)], a, use, n->in[1] ? 4 : 3);
+    if (a->choice) tess_emitted_chooses(L, a->choice, TESS_MAKES_CHOICE);
+}
+
+static void backward(tess_lower *L, const tess_node *n, int i)
+{
+    tess_route_arg *a = arg(L, n, i);
+    tess_use dx = tess_grad_write(L, n->in[0], i, &a->acc);
+    TESS_EMIT(L, &tess_route_backward[tess_real(L)], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[0], i),
+              tess_aux_in(L, n, i), dx);
+}
+
+const tess_op tess_op_route = {
+    .name = "route",
+    .takes = "logits, bounds?",
+    .reads = TESS_READS_IN0 | TESS_READS_AUX,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+    .by_places = true,
+};
+
+tess_tensor *tess_route(tess_tensor *logits, int64_t chosen, bool normalised, tess_tensor *bounds)
+{
+    return tess_node_add(&tess_op_route, (tess_tensor *[]){logits, bounds}, 2, &(struct attributes){chosen, normalised},
+                         sizeof(struct attributes));
+}

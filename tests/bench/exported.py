@@ -1,0 +1,181 @@
+"""Seconds a step of exported networks beside PyTorch's own, and of an exported GPT-2 beside the family, in turns.
+
+    tests/bench/exported.py BUILD [TURNS [ROW ...]]        run by a Python with torch, torchvision and transformers
+
+A step is forward, backward, AdamW; PyTorch's bf16 is autocast over fp32 weights. The median of a turn's steps counts,
+and the median of the turns. Each row is added to results/exported.tsv.
+
+ROWs: resnet18 vit-small unet gpt2, each with -bf16 behind it for bf16.
+"""
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path.insert(0, os.path.join(HERE, "../../tools/python"))
+import tessera  # noqa: E402
+
+STEPS = 4
+
+
+class Loss(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x, y):
+        made = self.net(x)
+        return F.cross_entropy(getattr(made, "logits", made).float(), y)
+
+
+class UNet(nn.Module):
+    def __init__(self, width=32, levels=3):
+        super().__init__()
+        def pair(a, b):
+            return nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.GroupNorm(8, b), nn.SiLU(),
+                                 nn.Conv2d(b, b, 3, padding=1), nn.GroupNorm(8, b), nn.SiLU())
+        wide = [width << k for k in range(levels + 1)]
+        self.down = nn.ModuleList(pair(a, b) for a, b in zip([3, *wide], wide))
+        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * w, w, 2, stride=2) for w in wide[:-1])
+        self.back = nn.ModuleList(pair(2 * w, w) for w in wide[:-1])
+        self.head = nn.Conv2d(width, 10, 1)
+
+    def forward(self, x):
+        kept = []
+        for pair in self.down[:-1]:
+            kept.append(pair(x))
+            x = F.max_pool2d(kept[-1], 2)
+        x = self.down[-1](x)
+        for up, back, beside in reversed(list(zip(self.up, self.back, kept))):
+            x = back(torch.cat([up(x), beside], 1))
+        return self.head(x)
+
+
+def resnet18():
+    import torchvision
+    return Loss(torchvision.models.resnet18(num_classes=10)), torch.randn(8, 3, 224, 224), torch.randint(10, (8,))
+
+
+def vit_small():
+    from transformers import ViTConfig, ViTForImageClassification
+    config = ViTConfig(hidden_size=384, num_hidden_layers=12, num_attention_heads=6, intermediate_size=1536,
+                       num_labels=10, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    return Loss(ViTForImageClassification(config)), torch.randn(8, 3, 224, 224), torch.randint(10, (8,))
+
+
+def unet():
+    return Loss(UNet()), torch.randn(4, 3, 128, 128), torch.randint(10, (4, 128, 128))
+
+
+def gpt2():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    class Tokens(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = GPT2LMHeadModel(GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0))
+
+        def forward(self, x, y):
+            logits = self.net(input_ids=x, use_cache=False).logits
+            return F.cross_entropy(logits.float().flatten(0, 1), y.flatten())
+    return Tokens(), torch.randint(50257, (2, 512)), torch.randint(50257, (2, 512))
+
+
+def theirs(make, bf16):
+    """Seconds of a step; in a process of its own."""
+    torch.manual_seed(1)
+    module, x, y = make()
+    optimizer = torch.optim.AdamW(module.train().parameters(), lr=1e-4, fused=True)
+    seconds = []
+    for _ in range(STEPS + 1):  # the first one warms up
+        start = time.perf_counter()
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+            loss = module(x, y)
+        loss.backward()
+        optimizer.step()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[1:])
+
+
+def exported(make, to):
+    torch.manual_seed(1)
+    module, x, y = make()
+    tessera.export(module.train(), batch={"x": x, "y": y}, to=os.path.join(to, "net"))
+    for name, t in (("x", x), ("y", y)):
+        np.save(os.path.join(to, f"{name}.npy"), torch.cat([t] * (STEPS + 1)).numpy())
+    run = {"model": "net", "data": {"train": {"x": "x.npy", "y": "y.npy"}}, "steps": STEPS + 1,
+           "train_batch_size": len(x), "output": "out", "overwrite": True, "gradient_clipping": 0,
+           "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}}
+    with open(os.path.join(to, "run.json"), "w", encoding="utf-8") as file:
+        json.dump(run, file)
+
+
+def command(build):
+    return os.path.join(os.path.realpath(build), "tools/tessera")
+
+
+def ours(build, at, bf16):
+    done = subprocess.run([command(build), "train", "run.json", f"bf16.enabled={str(bf16).lower()}"], cwd=at,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stderr)
+    with open(os.path.join(at, "out/metrics.jsonl"), encoding="utf-8") as file:
+        return statistics.median([json.loads(line)["seconds"] for line in file][1:])
+
+
+def family(build, bf16):
+    said = subprocess.run([command(build), "bench", "--steps", str(STEPS), "data.seq_length=512", "train_batch_size=2",
+                           "train_micro_batch_size_per_gpu=2", "gradient_clipping=0",
+                           f"bf16.enabled={str(bf16).lower()}"], capture_output=True, text=True, check=True).stdout
+    words = next(line for line in said.splitlines() if "tokens/s" in line).replace(",", "").split()
+    return 2 * 512 / float(words[words.index("tokens/s") - 1])
+
+
+ROWS = {"resnet18": (resnet18, "ResNet-18, 8 x 224 x 224"), "vit-small": (vit_small, "ViT-small, 8 x 224 x 224"),
+        "unet": (unet, "U-Net, 4 x 128 x 128"), "gpt2": (gpt2, "GPT-2 124M, 2 x 512")}
+
+
+def main():
+    if sys.argv[1] == "--theirs":
+        print(json.dumps(theirs(ROWS[sys.argv[2]][0], sys.argv[3] == "1")))
+        return
+    build, turns, rows = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 3, sys.argv[3:]
+    for row in rows or [name + more for name in ROWS for more in ("", "-bf16")]:
+        bf16, name = row.endswith("-bf16"), row.removesuffix("-bf16")
+        make, title = ROWS[name]
+        with tempfile.TemporaryDirectory(dir=".") as to:
+            exported(make, to)
+            def one():
+                call = [sys.executable, __file__, "--theirs", name, str(int(bf16))]
+                return json.loads(subprocess.run(call, capture_output=True, text=True, check=True).stdout)
+            sides = {"ours": lambda: ours(build, to, bf16), "PyTorch": one}
+            if name == "gpt2":
+                sides["the family"] = lambda: family(build, bf16)
+            met = {side: [] for side in sides}
+            for turn in range(turns):
+                for k in range(len(sides)):
+                    side = list(sides)[(turn + k) % len(sides)]
+                    met[side].append(sides[side]())
+        mine, title = met.pop("ours"), f"{title}, {'bf16' if bf16 else 'fp32'}"
+        for side, their in met.items():
+            times = statistics.median(t / m for t, m in zip(their, mine))
+            fields = [f"{statistics.median(mine):.3f}", f"{statistics.median(their):.3f}", f"{times:.2f}"]
+            print(f"{title}: {fields[0]} s a step, {side} {fields[1]}, {fields[2]} times", flush=True)
+            subprocess.run([os.path.join(HERE, "record.sh"), "exported", f"exported.py BUILD {turns} {row}", title,
+                            side, "--", *fields], check=True)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main()

@@ -1,0 +1,132 @@
+/* The graphs of sdpa_impl.h and NVIDIA's own library, where it is found: without a device, which it knows by its
+ * properties, it takes the graphs, chooses engines whose bits are the same each time, compiles them, and says what
+ * workspace they want. What a kernel computes needs the device. */
+#include "emulated_names.h"
+
+static const char *find_library();
+#define DNN_SONAME find_library()
+#include "sdpa_impl.h"
+#define CHECK_MAIN
+#define main check_main
+#include "check.h"
+#undef main
+
+static const char *find_library()
+{
+    static const char *const all[] = {"libcudnn.so.9", "/usr/local/cuda/lib64/libcudnn.so.9"};
+    for (const char *name : all)
+        if (dlopen(name, RTLD_NOW | RTLD_LOCAL)) return name;
+    return all[0];
+}
+
+/* As cudaGetDeviceProperties has them. */
+static const char PROPERTIES[] =
+    "{\"deviceName\": \"%s\", \"deviceVer\": %d, \"multiProcessorCount\": %d, \"maxSharedMemoryPerBlockOptin\": %d, "
+    "\"maxThreadsPerSM\": %d, \"l2CacheSize\": %d, \"totalGlobalMem\": 85000000000, \"maxGridSize\": [2147483647, "
+    "65535, "
+    "65535], \"maxBlockSize\": [1024, 1024, 64], \"regsPerBlock\": 65536, \"warpSize\": 32, "
+    "\"maxSharedMemoryPerBlock\": "
+    "49152, \"reservedSharedMemoryPerBlock\": 1024, \"oversizedSharedMemoryPerBlock\": 0, \"maxRegistersPerSM\": "
+    "65536, "
+    "\"maxCtasPerSM\": 32, \"maxThreadsPerBlock\": 1024, \"isTccDriver\": 0, \"supportCoopLaunch\": 1, "
+    "\"pciDeviceId\": "
+    "0, \"cudaDeviceId\": 0, \"driverVer\": 13000, \"smClockRateKHz\": 1980000, \"memClockRateKHz\": 2619000, "
+    "\"memoryBusWidth\": 5120}";
+struct device {
+    const char *name;
+    int version, processors, shared, threads, cache;
+};
+static const device H100 = {"NVIDIA H100 80GB HBM3", 900, 132, 232448, 2048, 52428800};
+static const device A100 = {"NVIDIA A100-SXM4-80GB", 800, 108, 166912, 2048, 41943040};
+static const device RTX_4090 = {"NVIDIA GeForce RTX 4090", 890, 128, 101376, 1536, 75497472};
+
+static constexpr size_t ROOM = 64 << 20;
+static char *kernel; /* the last that was loaded */
+
+/* q, k and v are packed. */
+static sdpa shape(int64_t sequences, int64_t length, int64_t heads, int64_t groups, int64_t dim, int64_t window)
+{
+    sdpa of;
+    memset(&of, 0, sizeof of);
+    of.sequences = sequences, of.length = length, of.heads = heads, of.groups = groups, of.dim = dim;
+    of.window = window;
+    of.q_ld = of.k_ld = of.v_ld = of.dq_ld = of.dk_ld = of.dv_ld = (heads + 2 * groups) * dim;
+    of.q_apart = of.k_apart = of.v_apart = of.dq_apart = of.dk_apart = of.dv_apart = dim;
+    return of;
+}
+
+/* Returns the workspace. */
+static int64_t plan(const device &on, sdpa of, bool backward)
+{
+    char text[2000];
+    sdpa_graph g = {};
+    sdpa_plan p;
+    const int n =
+        snprintf(text, sizeof text, PROPERTIES, on.name, on.version, on.processors, on.shared, on.threads, on.cache);
+    dnn_descriptor d = sdpa_make(&g, DNN_DEVICE);
+    sdpa_set(&g, d, DNN_DEVICE_JSON, DNN_IS_CHAR, text, n);
+    sdpa_end(&g, d);
+    CHECK_EQ(g.status, 0);
+    of.backward = backward;
+    kernel[0] = 0;
+    sdpa_make_plan(&p, of, NULL, d, ROOM);
+    const bool there = p.plan;
+    const int64_t workspace = p.workspace;
+    if (p.graph.status) CHECK_SAY("%s: %s", on.name, dnn.GetErrorString(p.graph.status));
+    if (there != (workspace <= (int64_t)ROOM)) CHECK_SAY("%s: a plan of %lld bytes", on.name, (long long)workspace);
+    if (!strstr(kernel, "sdpa") || !strstr(kernel, backward ? "bprop" : "fprop"))
+        CHECK_SAY("%s: the kernel is \"%s\"", on.name, kernel);
+    sdpa_forget_plan(&p);
+    sdpa_forget(&g);
+    return workspace;
+}
+
+TEST(has_plans)
+{
+    const sdpa gpt2 = shape(2, 1024, 12, 12, 64, 0), llama = shape(1, 512, 32, 8, 128, 0);
+    for (const device &on : {H100, A100, RTX_4090}) {
+        CHECK(plan(on, gpt2, false) < 1 << 20);
+        CHECK(plan(on, llama, false) < 1 << 20);
+    }
+    for (const device &on : {H100, A100}) {
+        const int64_t ds = 2LL * 12 * 1024 * 1024 * 2;
+        const int64_t workspace = plan(on, gpt2, true);
+        CHECK(workspace >= ds && workspace < ds + (1 << 20)); /* ds as a whole, and little else */
+        CHECK(plan(on, llama, true) <= (int64_t)ROOM);
+    }
+}
+TEST(has_plans_with_windows)
+{
+    const sdpa windows = shape(1, 1024, 8, 2, 128, 300);
+    CHECK(plan(H100, windows, false) < 1 << 20);
+    CHECK(plan(H100, windows, true) <= (int64_t)ROOM);
+}
+/* Then attention.cu's kernels do it. */
+TEST(wants_more_room_than_there_is)
+{
+    CHECK(plan(A100, shape(4, 1024, 12, 12, 64, 0), true) > (int64_t)ROOM);
+}
+
+int main(int argc, char **argv)
+{
+    void *driver = dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL); /* who asks for libcuda.so.1 has this one */
+    kernel = driver ? (char *)dlsym(driver, "tess_absent_kernel") : NULL;
+    if (!kernel) {
+        printf("%s\n", dlerror());
+        return 1;
+    }
+    if (dnn_lack()) {
+        printf("skipped: %s\n0 passed, 0 failed, 1 skipped\n", dnn_lack());
+        return 77;
+    }
+    printf("cuDNN %zu\n", dnn.GetVersion());
+    size_t (*const cudart)() = (size_t(*)())dlsym(dlopen(find_library(), RTLD_NOW), "cudnnGetCudartVersion");
+    char nvrtc[32];
+    snprintf(nvrtc, sizeof nvrtc, "libnvrtc.so.%zu", cudart() / 1000);
+    if (!dlopen(nvrtc, RTLD_NOW)) { /* by which it compiles */
+        printf("skipped: %s is not found\n0 passed, 0 failed, 1 skipped\n", nvrtc);
+        return 77;
+    }
+    argv[1] = argv[0];
+    return check_main(argc - 1, argv + 1);
+}
