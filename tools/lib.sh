@@ -14,8 +14,12 @@ install() {
     done
     [ ${#missing[@]} = 0 ] && return
     echo "installing ${missing[*]}"
-    as_root apt-get -qq update
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "${missing[@]}" >/dev/null
+    ( # one after the other: of two scripts that install at once, apt-get would end one
+        flock 8
+        as_root apt-get -qq update
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=600 --no-install-recommends \
+            install "${missing[@]}" >/dev/null
+    ) 8>"${TMPDIR:-/tmp}/tessera-install-$(id -u).lock"
 }
 
 # The StarPU of tools/starpu, where it was built, before the system's: one for a GPU where there is one, or for whoever
