@@ -6,7 +6,7 @@
 #     tests/bench/circles.sh [BUILD DIR [ROOM...]]     a line a room, and a line a circle
 #     tests/bench/circles.sh -v BUILD DIR ROOM...      with what leads from file to file within circles
 set -eu -o pipefail
-verbose=0 status=0
+verbose=0 passed=0 failed=0
 if [ "${1:-}" = -v ]; then verbose=1; shift; fi
 build=${1:-build}
 shift || true
@@ -48,6 +48,7 @@ for room in $rooms; do
                     if (in_circle[i] && in_circle[i] == in_circle[j] && through[i, j])
                         print "        " file[i] " -> " file[j] ":" through[i, j]
             if (circles) exit 1
-        }' || status=1
+        }' && passed=$((passed + 1)) || failed=$((failed + 1))
 done
-exit $status
+echo "$passed passed, $failed failed, 0 skipped"
+[ $failed = 0 ]
