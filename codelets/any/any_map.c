@@ -202,84 +202,125 @@ TESS_CLONES static int run_steps(const tess_formula *f, int k, block *room, int6
 
 /* ---- blocks of operands ---- */
 
-void tess_walk_load(float *to, const void *x, int64_t at, int64_t by, int64_t n, tess_dtype t)
+TESS_CLONES void tess_walk_load(float *to, const void *x, int64_t at, int64_t by, int64_t n, tess_dtype t)
 {
     TESS_BY_DTYPE(t, walk_load, to, x, at, by, n);
 }
 
-void tess_walk_store(void *x, int64_t at, int64_t by, const float *from, int64_t n, bool acc, tess_dtype t)
+TESS_CLONES void tess_walk_store(void *x, int64_t at, int64_t by, const float *from, int64_t n, bool acc, tess_dtype t)
 {
-    TESS_BY_DTYPE(t, walk_store, x, at, by, from, n, acc);
+    if (acc)
+        TESS_BY_DTYPE(t, walk_store, x, at, by, from, n, true);
+    else
+        TESS_BY_DTYPE(t, walk_store, x, at, by, from, n, false);
 }
 
-/* Elements [first, first + n) of the index space, into a block or, of the output, out of it. */
-static void fill(const tess_any_map_arg *a, const tess_strides *s, const int32_t *x, int64_t first, int64_t n,
-                 int32_t *to)
+TESS_INLINE void read_run(const tess_strides *s, const int32_t *x, int64_t at, int64_t by, int64_t n, int32_t *to)
 {
-    walk w = walk_begin(a->dim, a->rank, first);
-    for (int64_t k = 0; k < n;) {
-        const int64_t run = walk_run(&w, n - k), by = w.rank ? s->by[w.rank - 1] : 0, at = s->at + walk_at(&w, s->by);
-        if (!x)
-            for (int64_t i = 0; i < run; i++) to[k + i] = (int32_t)(at + i * by);
-        else if (s->t != TESS_F32)
-            tess_walk_load((float *)to + k, x, at, by, run, s->t);
-        else if (by == 1)
-            memcpy(to + k, x + at, (size_t)run * sizeof *to);
-        else
-            for (int64_t i = 0; i < run; i++) to[k + i] = x[at + i * by];
-        walk_on(&w, run);
-        k += run;
-    }
+    if (!x)
+        for (int64_t i = 0; i < n; i++) to[i] = (int32_t)(at + i * by);
+    else if (s->t != TESS_F32)
+        tess_walk_load((float *)to, x, at, by, n, s->t);
+    else if (by == 1)
+        memcpy(to, x + at, (size_t)n * sizeof *to);
+    else if (by == 0)
+        for (int64_t i = 0; i < n; i++) to[i] = x[at];
+    else
+        for (int64_t i = 0; i < n; i++) to[i] = x[at + i * by];
 }
 
-static void put_run(const tess_any_map_arg *a, const block *from, int64_t k, int32_t *out, int64_t at, int64_t by,
-                    int64_t run)
+TESS_INLINE void put_run(const tess_any_map_arg *a, const block *from, int64_t k, int32_t *out, int64_t at, int64_t by,
+                         int64_t run)
 {
     int32_t *to = out + at;
     if (a->out.t != TESS_F32)
         tess_walk_store(out, at, by, from->real + k, run, a->acc, a->out.t);
+    else if (!a->acc && by == 1)
+        memcpy(to, from->whole + k, (size_t)run * sizeof *to);
     else if (!a->acc)
         for (int64_t i = 0; i < run; i++) to[i * by] = from->whole[k + i];
+    else if (a->element == TESS_REAL && by == 1)
+        for (int64_t i = 0; i < run; i++) ((float *)to)[i] += from->real[k + i];
     else if (a->element == TESS_REAL)
         for (int64_t i = 0; i < run; i++) ((float *)to)[i * by] += from->real[k + i];
     else
         for (int64_t i = 0; i < run; i++) to[i * by] += from->whole[k + i];
 }
 
-static void put(const tess_any_map_arg *a, const block *from, int64_t first, int64_t n, int32_t *out)
+/* Elements [first, first + n) of the index space, at which `at` stands. `one`: of the operand all lie by one stride, or
+ * -1. */
+TESS_CLONES static void fill(const tess_strides *s, int64_t one, const int32_t *x, const walk *at, int64_t first,
+                             int64_t n, int32_t *to)
 {
-    walk w = walk_begin(a->dim, a->rank, first);
+    if (one > 0) {
+        read_run(s, x, s->at + first * one, one, n, to);
+        return;
+    }
+    walk w = *at;
+    const int64_t by = w.rank ? s->by[w.rank - 1] : 0;
     for (int64_t k = 0; k < n;) {
         const int64_t run = walk_run(&w, n - k);
-        put_run(a, from, k, out, a->out.at + walk_at(&w, a->out.by), w.rank ? a->out.by[w.rank - 1] : 1, run);
+        read_run(s, x, s->at + walk_at(&w, s->by), by, run, to + k);
         walk_on(&w, run);
         k += run;
     }
 }
 
-static void load(const tess_work *w, int operand, int64_t first, int64_t n, block *to)
+TESS_CLONES static void put(const tess_any_map_arg *a, int64_t one, const block *from, const walk *at, int64_t first,
+                            int64_t n, int32_t *out)
+{
+    if (one > 0) {
+        put_run(a, from, 0, out, a->out.at + first * one, one, n);
+        return;
+    }
+    walk w = *at;
+    const int64_t by = w.rank ? a->out.by[w.rank - 1] : 1;
+    for (int64_t k = 0; k < n;) {
+        const int64_t run = walk_run(&w, n - k);
+        put_run(a, from, k, out, a->out.at + walk_at(&w, a->out.by), by, run);
+        walk_on(&w, run);
+        k += run;
+    }
+}
+
+/* Operands that lie by one stride, and their buffers. */
+typedef struct operands {
+    int64_t one[TESS_MAP_OPERANDS];
+    const int32_t *x[TESS_MAP_OPERANDS]; /* NULL: an index */
+} operands;
+static operands operands_of(const tess_work *w)
 {
     const tess_any_map_arg *a = w->arg;
-    int buffer = 0;
-    for (int i = 0; i < operand; i++) buffer += !a->index[i];
-    fill(a, &a->in[operand], a->index[operand] ? NULL : w->buf[buffer].ptr, first, n, to->whole);
+    operands o = {0};
+    unsigned buffer = 0;
+    for (int i = 0; i < TESS_MAP_OPERANDS; i++) {
+        o.one[i] = walk_joint(a->dim, a->in[i].by, a->rank);
+        if (!a->index[i] && buffer < w->nbuf - 1) o.x[i] = w->buf[buffer++].ptr;
+    }
+    return o;
 }
 
 static void part(void *of, int64_t p)
 {
     const tess_work *w = of;
     const tess_any_map_arg *a = w->arg;
-    const int64_t all = walk_size(a->dim, a->rank), end = least(all, (p + 1) * PART);
+    const int64_t all = walk_size(a->dim, a->rank), end = least(all, (p + 1) * PART),
+                  one = walk_joint(a->dim, a->out.by, a->rank);
     const tess_formula *f = a->formula;
+    const operands o = operands_of(w);
     block room[TESS_MAP_REGISTERS];
     TESS_ASSERT(f->registers <= TESS_MAP_REGISTERS);
+    walk at = walk_begin(a->dim, a->rank, p * PART);
     for (int64_t first = p * PART; first < end; first += BLOCK) {
         const int64_t n = least(BLOCK, end - first);
         for (int k = 0; k < f->steps;) { /* registers are taken in turn: each is loaded where its step is */
-            if (f->step[k].fn == TESS_FN_load) load(w, f->step[k].of[0], first, n, &room[f->step[k].at]);
-            k = run_steps(f, f->step[k].fn == TESS_FN_load ? k + 1 : k, room, n);
+            const tess_fn_step *s = &f->step[k];
+            if (s->fn == TESS_FN_load)
+                fill(&a->in[s->of[0]], o.one[s->of[0]], o.x[s->of[0]], &at, first, n, room[s->at].whole);
+            k = run_steps(f, s->fn == TESS_FN_load ? k + 1 : k, room, n);
         }
-        put(a, &room[f->step[f->steps - 1].at], first, n, w->buf[w->nbuf - 1].ptr);
+        put(a, one, &room[f->step[f->steps - 1].at], &at, first, n, w->buf[w->nbuf - 1].ptr);
+        for (int64_t done = 0, run; done < n; done += run) walk_on(&at, run = walk_run(&at, n - done));
     }
 }
 
