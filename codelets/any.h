@@ -151,8 +151,8 @@ extern tess_codelet tess_any_conv_input[];  /* x [+]=, w, y[, scratch] */
 extern tess_codelet tess_any_conv_weight[]; /* x, w [+]=, y[, scratch] */
 /* The strides are some that bodies can work with: w and y are matrices, of outputs and all else, in each group. */
 bool tess_any_conv_fits(const tess_any_conv_arg *a);
-/* Returns the bytes of scratch that it needs. */
-size_t tess_any_conv_scratch(const tess_any_conv_arg *a);
+/* Returns the bytes of scratch that the codelet needs which writes x, w or y (0, 1, 2), of what is read in a dtype. */
+size_t tess_any_conv_scratch(const tess_any_conv_arg *a, int written, tess_dtype in);
 
 /* Slices of x whose place indices say. Over the places `dim`[0, places) an index vector is read, whose k-th element
  * moves along x's dimension `along`[k]; over the slice, `dim`[places, rank), x is walked by strides. */

@@ -3,7 +3,7 @@
  * up where patches overlap, and that of w is dy q^T. Patches are made a chunk of positions at a time, in a part's room,
  * but those of one element each: there x itself is q. */
 #define TESS_NO_CUDA_BODIES
-#include "any.h"
+#include "conv_impl.h"
 #include "mm.h"
 #include "walk_impl.h"
 
@@ -79,11 +79,16 @@ bool tess_any_conv_fits(const tess_any_conv_arg *a)
     return conv_of(a, &c);
 }
 
-size_t tess_any_conv_scratch(const tess_any_conv_arg *a)
+static size_t room_bytes(const conv *c)
 {
+    return c->direct ? 0 : (size_t)(c->chunk * c->depth) * sizeof(float); /* whatever they are of */
+}
+size_t tess_any_conv_scratch(const tess_any_conv_arg *a, int written, tess_dtype in)
+{
+    const conv_library *library = tess_conv_library(a, written, in);
     conv c;
     conv_of(a, &c);
-    return c.direct ? 0 : (size_t)(c.chunk * c.depth) * sizeof(float); /* whatever they are of */
+    return library ? tess_conv_library_scratch(library) : room_bytes(&c);
 }
 
 /* ---- patches ---- */
@@ -267,7 +272,7 @@ static matrix q_of(const conv *c, char *x, char *room, int64_t k, int64_t depth,
 }
 static char *room_of(const conv *c)
 {
-    return c->direct ? NULL : tess_part_room(c->room, tess_any_conv_scratch(c->a));
+    return c->direct ? NULL : tess_part_room(c->room, room_bytes(c));
 }
 
 static void forward_part(void *of, int64_t part)
@@ -327,52 +332,61 @@ static void weight_part(void *of, int64_t part)
 
 /* ---- bodies ---- */
 
+/* How many parts those bodies have that are not the library's. */
+static int64_t parts_of(const conv *c, int written)
+{
+    return written == CONV_Y   ? c->a->samples * c->a->groups * c->chunks
+           : written == CONV_X ? c->a->samples * c->a->groups
+                               : c->a->groups * c->cuts;
+}
+static int64_t parts(const tess_any_conv_arg *a, int written, tess_dtype in)
+{
+    const conv_library *library = tess_conv_library(a, written, in);
+    conv c;
+    conv_of(a, &c);
+    return library ? tess_conv_library_parts(library) : parts_of(&c, written);
+}
 static int64_t any_conv_parts(const tess_codelet *cl, const void *arg)
 {
-    conv c;
-    (void)cl;
-    conv_of(arg, &c);
-    return c.a->samples * c.a->groups * c.chunks;
+    return parts(arg, CONV_Y, cl->dtype);
 }
 static int64_t any_conv_input_parts(const tess_codelet *cl, const void *arg)
 {
-    const tess_any_conv_arg *a = arg;
-    (void)cl;
-    return a->samples * a->groups;
+    return parts(arg, CONV_X, cl->dtype);
 }
 static int64_t any_conv_weight_parts(const tess_codelet *cl, const void *arg)
 {
-    conv c;
-    (void)cl;
-    conv_of(arg, &c);
-    return c.a->groups * c.cuts;
+    return parts(arg, CONV_W, cl->dtype);
 }
 
-/* Which of x, w and y is written. */
-enum { INPUT, WEIGHT, RESULT };
-static void run(const tess_work *w, tess_dtype t, int written, tess_part_body part, int64_t parts)
+static void run(const tess_work *w, tess_dtype t, int written, tess_part_body part)
 {
+    conv_library *library = tess_conv_library(w->arg, written, t);
+    if (library) {
+        tess_conv_library_run(library, w);
+        return;
+    }
     conv c;
     TESS_ASSERT(conv_of(w->arg, &c));
-    c.of_w.t = written == WEIGHT ? c.a->to : t;
-    c.of_y.t = written == RESULT ? c.a->to : t;
-    c.of_patch = written == INPUT ? TESS_F32 : t;
-    TESS_ASSERT(written != INPUT || c.a->to == TESS_F32);
-    c.x = w->buf[0].ptr, c.w = w->buf[1].ptr, c.y = w->buf[2].ptr;
-    c.room = w->nbuf > 3 ? w->buf[3].ptr : NULL;
-    tess_parts_run(parts, part, &c);
+    c.of_w.t = written == CONV_W ? c.a->to : t;
+    c.of_y.t = written == CONV_Y ? c.a->to : t;
+    c.of_patch = written == CONV_X ? TESS_F32 : t;
+    TESS_ASSERT(written != CONV_X || c.a->to == TESS_F32);
+    c.x = w->buf[CONV_X].ptr, c.w = w->buf[CONV_W].ptr, c.y = w->buf[CONV_Y].ptr;
+    c.room = w->nbuf > CONV_TENSORS ? w->buf[CONV_TENSORS].ptr : NULL;
+    tess_parts_run(parts_of(&c, written), part, &c);
 }
 TESS_INLINE void any_conv(const tess_work *w, tess_dtype t)
 {
-    run(w, t, RESULT, forward_part, any_conv_parts(NULL, w->arg));
+    run(w, t, CONV_Y, forward_part);
 }
 TESS_INLINE void any_conv_input(const tess_work *w, tess_dtype t)
 {
-    run(w, t, INPUT, input_part, any_conv_input_parts(NULL, w->arg));
+    run(w, t, CONV_X, input_part);
 }
 TESS_INLINE void any_conv_weight(const tess_work *w, tess_dtype t)
 {
-    run(w, t, WEIGHT, weight_part, any_conv_weight_parts(NULL, w->arg));
+    run(w, t, CONV_W, weight_part);
 }
 
 static tess_cost any_conv_cost(const void *arg, tess_dtype t)

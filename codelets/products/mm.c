@@ -19,11 +19,10 @@
  * Each thread has its own table of primitives and its own buffers. The constants below bound them whatever the shapes
  * are: tess_mm_bytes. The library works with one thread, since workers are what is parallel here.
  */
+#include "library.h"
 #include "mm_pack_impl.h"
 #include "mm_widths_impl.h"
 #include "parts.h"
-#include <dlfcn.h>
-#include <dnnl.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -63,53 +62,8 @@ enum { ON_X86 = true };
 enum { ON_X86 = false };
 #endif
 
-/* ---- the library's two generations ------------------------------------------------------------------------------- */
-
-#if DNNL_VERSION_MAJOR < 3
-typedef dnnl_memory_desc_t *mm_desc;
-typedef const dnnl_memory_desc_t *mm_const_desc;
-#else
-typedef dnnl_memory_desc_t mm_desc;
-typedef const_dnnl_memory_desc_t mm_const_desc;
-#endif
-
-static void mm_check(dnnl_status_t s)
-{
-    TESS_ASSERT(s == dnnl_success);
-}
-
-/* A matrix by its strides, or, with none, in panels: see tess_mm_pack. */
-static mm_desc desc_new(int64_t rows, int64_t cols, const dnnl_dim_t *strides, dnnl_data_type_t t)
-{
-    const dnnl_dims_t dims = {rows, cols};
-    const dnnl_format_tag_t panels = t == dnnl_bf16 ? dnnl_BA16a64b2a : dnnl_BA16a64b;
-    mm_desc d;
-#if DNNL_VERSION_MAJOR < 3
-    d = tess_alloc(sizeof *d);
-    mm_check(strides ? dnnl_memory_desc_init_by_strides(d, 2, dims, t, strides)
-                     : dnnl_memory_desc_init_by_tag(d, 2, dims, t, panels));
-#else
-    mm_check(strides ? dnnl_memory_desc_create_with_strides(&d, 2, dims, t, strides)
-                     : dnnl_memory_desc_create_with_tag(&d, 2, dims, t, panels));
-#endif
-    return d;
-}
-static mm_desc desc_strided(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride, dnnl_data_type_t t)
-{
-    return desc_new(rows, cols, (dnnl_dims_t){row_stride, col_stride}, t);
-}
-
-static void desc_free(mm_desc d)
-{
-#if DNNL_VERSION_MAJOR < 3
-    free(d);
-#else
-    dnnl_memory_desc_destroy(d);
-#endif
-}
-
-static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, mm_desc a, mm_desc b, mm_desc bias,
-                                 mm_desc c, dnnl_primitive_attr_t attr)
+static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, tess_md a, tess_md b, tess_md bias,
+                                 tess_md c, dnnl_primitive_attr_t attr)
 {
 #if DNNL_VERSION_MAJOR < 3
     dnnl_matmul_desc_t d;
@@ -118,26 +72,6 @@ static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t engine
 #else
     return dnnl_matmul_primitive_desc_create(pd, engine, a, b, bias, c, attr);
 #endif
-}
-
-/* Scratch memory is ours; with `acc`, C is added to. */
-static dnnl_primitive_attr_t attr_new(bool acc)
-{
-    dnnl_primitive_attr_t attr;
-    mm_check(dnnl_primitive_attr_create(&attr));
-    mm_check(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
-    if (acc) {
-        dnnl_post_ops_t ops;
-        mm_check(dnnl_post_ops_create(&ops));
-#if DNNL_VERSION_MAJOR < 3
-        mm_check(dnnl_post_ops_append_sum(ops, 1));
-#else
-        mm_check(dnnl_post_ops_append_sum(ops, 1, 0, dnnl_data_type_undef));
-#endif
-        mm_check(dnnl_primitive_attr_set_post_ops(attr, ops));
-        dnnl_post_ops_destroy(ops);
-    }
-    return attr;
 }
 
 /* ---- what a thread keeps ----------------------------------------------------------------------------------------- */
@@ -153,7 +87,6 @@ typedef struct mm_entry {
 typedef enum mm_buffer { MM_A, MM_B, MM_C, MM_SUM, MM_SCRATCH, MM_BUFFERS } mm_buffer;
 
 typedef struct mm_thread {
-    dnnl_stream_t stream;
     mm_entry *slot[MM_SLOTS];
     int entries;
     uint64_t dense; /* of which product, */
@@ -163,11 +96,10 @@ typedef struct mm_thread {
 
 static pthread_once_t mm_once = PTHREAD_ONCE_INIT;
 static pthread_key_t mm_key;
-static dnnl_engine_t mm_engine;
 static bool mm_has[TESS_REAL_DTYPES];      /* the library has panels of it */
 static tess_dtype mm_as[TESS_REAL_DTYPES]; /* in which dtype each is multiplied */
+static bool mm_across;                     /* as on other machines */
 static const mm_kernel *mm_own;            /* ours, where the library has no panels or is not asked; else NULL */
-static void (*mm_set_threads)(int);        /* the OpenMP runtime's, where the library uses one */
 
 static void entry_free(mm_entry *e)
 {
@@ -191,101 +123,72 @@ static void thread_free(void *p)
     mm_thread *t = p;
     table_clear(t);
     for (int i = 0; i < MM_BUFFERS; i++) free(t->buffer[i].ptr);
-    dnnl_stream_destroy(t->stream);
     free(t);
 }
 
-static dnnl_memory_t memory_new(mm_const_desc d)
+static tess_md strided(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride, dnnl_data_type_t t)
 {
-    dnnl_memory_t m;
-    mm_check(dnnl_memory_create(&m, d, mm_engine, DNNL_MEMORY_NONE));
-    return m;
+    return tess_md_strided(2, (int64_t[]){rows, cols}, (int64_t[]){row_stride, col_stride}, t);
 }
-
-static dnnl_data_type_t dnnl_type(tess_dtype t)
+/* In panels: see tess_mm_pack. */
+static tess_md in_panels(int64_t rows, int64_t cols, dnnl_data_type_t t)
 {
-    return t == TESS_BF16 ? dnnl_bf16 : dnnl_f32;
+    return tess_md_tagged(2, (int64_t[]){rows, cols}, t == dnnl_bf16 ? dnnl_BA16a64b2a : dnnl_BA16a64b, t);
 }
 
 /* NULL when the library has no kernel, or for panels only its reference one, hundreds of times slower. */
 static mm_entry *entry_new(const tess_mm *d)
 {
-    dnnl_data_type_t in = dnnl_type(d->in);
-    mm_desc a = desc_strided(d->m, d->k, d->ta ? 1 : d->lda, d->ta ? d->lda : 1, in);
-    mm_desc b = d->packed ? desc_new(d->k, d->n, NULL, in)
-                          : desc_strided(d->k, d->n, d->tb ? 1 : d->ldb, d->tb ? d->ldb : 1, in);
-    mm_desc c = desc_strided(d->m, d->n, d->ldc, 1, dnnl_type(d->out));
-    mm_desc bias = d->bias ? desc_strided(1, d->n, d->n, 1, dnnl_f32) : NULL;
-    dnnl_primitive_attr_t attr = attr_new(d->acc);
+    dnnl_data_type_t in = tess_library_type(d->in);
+    tess_md a = strided(d->m, d->k, d->ta ? 1 : d->lda, d->ta ? d->lda : 1, in);
+    tess_md b = d->packed ? in_panels(d->k, d->n, in) : strided(d->k, d->n, d->tb ? 1 : d->ldb, d->tb ? d->ldb : 1, in);
+    tess_md c = strided(d->m, d->n, d->ldc, 1, tess_library_type(d->out));
+    tess_md bias = d->bias ? strided(1, d->n, d->n, 1, dnnl_f32) : NULL;
+    dnnl_primitive_attr_t attr = tess_library_attr(d->acc);
     dnnl_primitive_desc_t pd;
     mm_entry *e = NULL;
-    if (matmul_desc(&pd, mm_engine, a, b, bias, c, attr) == dnnl_success) {
+    if (matmul_desc(&pd, tess_library_engine(), a, b, bias, c, attr) == dnnl_success) {
         const char *name = "";
         dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name);
         if (!d->packed || strncmp(name, "ref", 3)) {
             e = tess_alloc(sizeof *e);
-            mm_const_desc scratch = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+            tess_const_md scratch = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
             *e = (mm_entry){.key = *d,
-                            .a = memory_new(a),
-                            .b = memory_new(b),
-                            .c = memory_new(c),
-                            .bias = bias ? memory_new(bias) : NULL,
-                            .scratch = memory_new(scratch),
+                            .a = tess_library_memory(a),
+                            .b = tess_library_memory(b),
+                            .c = tess_library_memory(c),
+                            .bias = bias ? tess_library_memory(bias) : NULL,
+                            .scratch = tess_library_memory(scratch),
                             .scratch_bytes = dnnl_memory_desc_get_size(scratch)};
-            mm_check(dnnl_primitive_create(&e->run, pd));
+            tess_library_check(dnnl_primitive_create(&e->run, pd));
         }
         dnnl_primitive_desc_destroy(pd);
     }
     dnnl_primitive_attr_destroy(attr);
-    desc_free(a), desc_free(b), desc_free(c);
-    if (bias) desc_free(bias);
+    tess_md_free(a), tess_md_free(b), tess_md_free(c);
+    if (bias) tess_md_free(bias);
     return e;
 }
 
-/* The library's kind is capped as ours are. */
-static void cap_library(void)
-{
-    static const dnnl_cpu_isa_t isa[] = {[TESS_CPU_SSE41] = dnnl_cpu_isa_sse41,
-                                         [TESS_CPU_AVX] = dnnl_cpu_isa_avx,
-                                         [TESS_CPU_AVX2] = dnnl_cpu_isa_avx2,
-                                         [TESS_CPU_AVX512] = dnnl_cpu_isa_avx512_core,
-                                         [TESS_CPU_AVX512_VNNI] = dnnl_cpu_isa_avx512_core_vnni,
-                                         [TESS_CPU_AVX512_BF16] = dnnl_cpu_isa_avx512_core_bf16,
-                                         [TESS_CPU_AVX512_AMX] = dnnl_cpu_isa_avx512_core_amx};
-    tess_cpu_kind kind;
-    const char *cap;
-    if (tess_cpu_cap(&kind, &cap) != TESS_OK) tess_die(tess_error_text()); /* tess_start was not asked first */
-    if (!cap || !ON_X86 || dnnl_set_max_cpu_isa(isa[kind]) == dnnl_success) return;
-    /* It cannot be said twice, as a second copy of this code in the process does. */
-    TESS_ASSERT(((int)dnnl_get_effective_cpu_isa() & ~(int)isa[kind]) == 0);
-}
-/* What the library sees, by its masks; elsewhere the same bits are other kinds. */
-static bool sees(dnnl_cpu_isa_t isa)
-{
-    return ON_X86 && ((int)dnnl_get_effective_cpu_isa() & (int)isa) == (int)isa;
-}
 static const mm_kernel *own_kernel(void)
 {
 #ifdef __x86_64__
-    if (sees(dnnl_cpu_isa_avx512_core)) return &tess_mm_512;
-    if (sees(dnnl_cpu_isa_avx2)) return &tess_mm_256;
+    if (tess_library_sees(dnnl_cpu_isa_avx512_core)) return &tess_mm_512;
+    if (tess_library_sees(dnnl_cpu_isa_avx2)) return &tess_mm_256;
 #endif
     return &tess_mm_128;
 }
 
 static void mm_choose(bool machines)
 {
+    mm_across = machines;
     mm_own = machines || !mm_has[TESS_F32] ? own_kernel() : NULL;
     for (int t = TESS_F32; t < TESS_REAL_DTYPES; t++) mm_as[t] = mm_has[t] && !machines ? (tess_dtype)t : TESS_F32;
 }
 
 static void mm_start(void)
 {
-    cap_library();
-    mm_check(dnnl_engine_create(&mm_engine, dnnl_cpu, 0));
-    mm_check(dnnl_set_primitive_cache_capacity(MM_LIMIT));
     TESS_ASSERT(pthread_key_create(&mm_key, thread_free) == 0);
-    *(void **)&mm_set_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
     for (tess_dtype t = TESS_F32; t <= TESS_BF16; t++) {
         tess_mm d = {.m = 64, .n = 64, .k = 64, .lda = 64, .ldb = 64, .ldc = 64, .in = t, .out = TESS_F32};
         d.packed = true;
@@ -301,9 +204,7 @@ static mm_thread *thread_get(void)
     static _Thread_local mm_thread *t;
     if (t) return t;
     pthread_once(&mm_once, mm_start);
-    if (mm_set_threads) mm_set_threads(1);
     t = tess_alloc(sizeof *t);
-    mm_check(dnnl_stream_create(&t->stream, mm_engine, dnnl_stream_default_flags));
     pthread_setspecific(mm_key, t);
     return t;
 }
@@ -362,7 +263,7 @@ static void call(mm_thread *t, const tess_mm *d, const void *a, const void *b, v
                              {DNNL_ARG_SCRATCHPAD, e->scratch},
                              {DNNL_ARG_BIAS, e->bias}};
     if (e->bias) dnnl_memory_set_data_handle(e->bias, (void *)d->bias);
-    mm_check(dnnl_primitive_execute(e->run, t->stream, e->bias ? 5 : 4, arg));
+    tess_library_check(dnnl_primitive_execute(e->run, tess_library_stream(), e->bias ? 5 : 4, arg));
 }
 
 /* ---- the product ------------------------------------------------------------------------------------------------- */
@@ -666,17 +567,22 @@ bool tess_matrix_across(bool machines)
 {
     thread_get();
     mm_choose(machines);
-    return !ON_X86 || sees(dnnl_cpu_isa_avx2);
+    return !ON_X86 || tess_library_sees(dnnl_cpu_isa_avx2);
+}
+bool tess_mm_across(void)
+{
+    thread_get();
+    return mm_across;
 }
 int tess_mm_lanes(void)
 {
     thread_get();
-    return sees(dnnl_cpu_isa_avx512_core) ? 16 : sees(dnnl_cpu_isa_avx2) ? 8 : 4;
+    return tess_library_sees(dnnl_cpu_isa_avx512_core) ? 16 : tess_library_sees(dnnl_cpu_isa_avx2) ? 8 : 4;
 }
 bool tess_mm_tiles(void)
 {
     thread_get();
-    return sees(dnnl_cpu_isa_avx512_core_amx);
+    return tess_library_sees(dnnl_cpu_isa_avx512_core_amx);
 }
 
 size_t tess_mm_held(void)

@@ -34,6 +34,8 @@ tess_dtype tess_mm_as(tess_dtype t);
  * written over. */
 int tess_mm_lanes(void);
 bool tess_mm_tiles(void);
+/* Results have to have the bits of other machines. */
+bool tess_mm_across(void);
 /* Returns the bytes of the buffers that the calling thread holds now; for tests of tess_mm_bytes. */
 size_t tess_mm_held(void);
 

@@ -6,6 +6,7 @@
 
 enum { SPACE = TESS_CONV_SPACE, SIDES = 2 + SPACE, MOST = 1 << 20 };
 enum { SAMPLES, CHANNELS };
+enum { LARGE, WEIGHT, SMALL }; /* what a task has, one of which it writes */
 
 struct attributes {
     tess_nd nd;
@@ -35,13 +36,13 @@ static tess_any_conv_arg arg_of(const tess_lower *L, const tess_node *n, int i)
     return arg;
 }
 
-static void emit(tess_lower *L, tess_codelet *cl, const tess_any_conv_arg *arg, tess_use large, tess_use w,
-                 tess_use small)
+static void emit(tess_lower *L, tess_dtype in, const tess_any_conv_arg *arg, int written, const tess_use use_of[3])
 {
-    const size_t scratch = tess_any_conv_scratch(arg);
-    tess_use use[4] = {large, w, small};
+    tess_codelet *const cl[] = {tess_any_conv_input, tess_any_conv_weight, tess_any_conv};
+    const size_t scratch = tess_any_conv_scratch(arg, written, in);
+    tess_use use[4] = {use_of[0], use_of[1], use_of[2]};
     if (scratch) use[3] = tess_scratch_use(L, scratch);
-    tess_emit(L, cl, tess_arg_copy(L, arg, sizeof *arg), use, scratch ? 4 : 3);
+    tess_emit(L, &cl[written][in], tess_arg_copy(L, arg, sizeof *arg), use, scratch ? 4 : 3);
 }
 
 /* Of the large one, whose patches add up in fp32: those of 16 bits are rounded behind it. */
@@ -54,12 +55,12 @@ static void emit_large(tess_lower *L, tess_dtype in, const tess_any_conv_arg *ar
     tess_any_conv_arg sum = *arg;
     sum.to = TESS_F32;
     if (to == TESS_F32) {
-        emit(L, &tess_any_conv_input[in], &sum, large, w, small);
+        emit(L, in, &sum, LARGE, (tess_use[]){large, w, small});
         return;
     }
     tess_tile *made = tess_nd_between(L, tile.size, t);
     sum.acc = false;
-    emit(L, &tess_any_conv_input[in], &sum, (tess_use){made, TESS_W}, w, small);
+    emit(L, in, &sum, LARGE, (tess_use[]){{made, TESS_W}, w, small});
     tess_nd_emit_copy(L, 1, &tile.size, (tess_use){made, TESS_R}, line, large, tess_strides_as(line, to), arg->acc);
 }
 
@@ -74,7 +75,7 @@ static void forward(tess_lower *L, const tess_node *n, int i)
     if (a->up)
         emit_large(L, in, &arg, n->out, i, y, w, x);
     else
-        emit(L, &tess_any_conv[in], &arg, x, w, y);
+        emit(L, in, &arg, SMALL, (tess_use[]){x, w, y});
 }
 
 static void backward(tess_lower *L, const tess_node *n, int i)
@@ -89,7 +90,7 @@ static void backward(tess_lower *L, const tess_node *n, int i)
         arg.acc = g.acc;
         arg.to = tess_grad_dtype(L, n->in[0]);
         if (a->up)
-            emit(L, &tess_any_conv[in], &arg, dy, w, g.use);
+            emit(L, in, &arg, SMALL, (tess_use[]){dy, w, g.use});
         else
             emit_large(L, in, &arg, n->in[0], i, g.use, w, dy);
         tess_nd_grad_end(L, &g);
@@ -99,7 +100,7 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     const tess_nd_grad g = tess_nd_grad_begin(L, n->in[1], i, false);
     arg.acc = g.acc;
     arg.to = tess_grad_dtype(L, n->in[1]);
-    emit(L, &tess_any_conv_weight[in], &arg, a->up ? dy : x, g.use, a->up ? x : dy);
+    emit(L, in, &arg, WEIGHT, (tess_use[]){a->up ? dy : x, g.use, a->up ? x : dy});
     tess_nd_grad_end(L, &g);
 }
 

@@ -1,0 +1,148 @@
+/* Convolutions beside sums written out in double: by the library, and as products of patches. */
+#define CHECK_MAIN
+#include "body.h"
+#include "conv_impl.h"
+#include "mm.h"
+#include "walk_impl.h"
+
+enum { SPACE = TESS_CONV_SPACE };
+typedef struct problem {
+    const char *name;
+    int64_t samples, groups, inputs, outputs;
+    int64_t in[SPACE], window[SPACE], step[SPACE], apart[SPACE], pad[SPACE], behind;
+    bool last; /* channels are the last dimension of x and y */
+} problem;
+#define ONE                                                                                                            \
+    {                                                                                                                  \
+        1, 1, 1                                                                                                        \
+    }
+#define NONE                                                                                                           \
+    {                                                                                                                  \
+        0, 0, 0                                                                                                        \
+    }
+static const problem problems[] = {
+    {"3 x 3", 4, 1, 16, 32, {1, 9, 11}, {1, 3, 3}, ONE, ONE, {0, 1, 1}, 1, false},
+    {"7 x 7 by 2 of 3", 2, 1, 3, 16, {1, 23, 20}, {1, 7, 7}, {1, 2, 2}, ONE, {0, 3, 3}, 3, false},
+    {"points", 8, 1, 64, 48, {1, 5, 5}, ONE, ONE, ONE, NONE, 0, false},
+    {"points by 2", 3, 1, 32, 32, {1, 8, 8}, ONE, {1, 2, 2}, ONE, NONE, 0, false},
+    {"dilated", 2, 1, 16, 16, {1, 15, 13}, {1, 3, 3}, ONE, {1, 2, 3}, {0, 2, 3}, 2, false},
+    {"groups", 2, 4, 16, 16, {1, 7, 7}, {1, 3, 3}, ONE, ONE, {0, 1, 1}, 1, false},
+    {"depthwise", 6, 32, 1, 1, {1, 9, 9}, {1, 3, 3}, {1, 2, 2}, ONE, {0, 1, 1}, 1, false},
+    {"turned", 4, 1, 16, 16, {1, 12, 12}, {1, 2, 2}, {1, 2, 2}, {1, -1, -1}, {0, -1, -1}, 0, false},
+    {"turned, 3 x 3", 2, 1, 16, 32, {1, 11, 11}, {1, 3, 3}, {1, 2, 2}, {1, -1, -1}, {0, -1, -1}, 0, false},
+    {"1d", 5, 1, 16, 16, {1, 1, 40}, {1, 1, 5}, {1, 1, 3}, ONE, {0, 0, 2}, 2, false},
+    {"3d", 2, 1, 8, 16, {3, 4, 5}, {3, 3, 3}, ONE, ONE, {1, 1, 1}, 1, false},
+    {"channels last", 2, 1, 32, 16, {1, 7, 7}, {1, 3, 3}, ONE, ONE, {0, 1, 1}, 1, true},
+    {"many channels", 2, 1, 272, 288, {1, 1, 4}, {1, 1, 3}, ONE, ONE, {0, 0, 1}, 1, false},
+    {"one sample", 1, 1, 32, 64, {1, 8, 8}, {1, 3, 3}, ONE, ONE, {0, 1, 1}, 1, false},
+    {"odd", 3, 1, 5, 7, {1, 6, 5}, {1, 2, 3}, ONE, ONE, {0, 1, 0}, 0, false},
+};
+enum { PROBLEMS = sizeof problems / sizeof *problems };
+
+static void strides(int64_t *by, int64_t channels, const int64_t *space, bool last)
+{
+    int64_t step = last ? channels : 1;
+    for (int d = SPACE - 1; d >= 0; step *= space[d--]) by[2 + d] = step;
+    by[1] = last ? 1 : step;
+    by[0] = last ? step : step * channels;
+}
+
+static tess_any_conv_arg arg_of(const problem *p)
+{
+    tess_any_conv_arg a = {.samples = p->samples, .groups = p->groups, .inputs = p->inputs, .outputs = p->outputs};
+    for (int d = 0; d < SPACE; d++) {
+        const int64_t reach = (p->window[d] - 1) * llabs(p->apart[d]),
+                      pad = p->apart[d] < 0 ? p->pad[d] + reach : p->pad[d];
+        const int64_t behind = p->window[d] > 1 ? p->behind : 0;
+        a.in[d] = p->in[d], a.window[d] = p->window[d], a.step[d] = p->step[d], a.apart[d] = p->apart[d];
+        a.pad[d] = p->pad[d], a.between[d] = 1;
+        a.out[d] = (p->in[d] + pad + behind - reach - 1) / p->step[d] + 1;
+    }
+    strides(a.x, p->groups * p->inputs, a.in, p->last);
+    strides(a.y, p->groups * p->outputs, a.out, p->last);
+    strides(a.w, p->inputs, a.window, false);
+    a.w_group = p->outputs * a.w[0];
+    return a;
+}
+
+/* For all x, w and y that meet, adds the product of the others to what is written. */
+static void expect(const tess_any_conv_arg *a, int written, double *x, double *w, double *y)
+{
+    const int64_t dim[] = {a->samples, a->groups, a->outputs,   a->inputs,    a->out[0],
+                           a->out[1],  a->out[2], a->window[0], a->window[1], a->window[2]};
+    walk at = walk_begin(dim, 10, 0);
+    for (int64_t k = 0, n = walk_size(dim, 10); k < n; k++, walk_on(&at, 1)) {
+        int64_t of_x = at.at[0] * a->x[0] + (at.at[1] * a->inputs + at.at[3]) * a->x[1],
+                of_w = at.at[1] * a->w_group + at.at[2] * a->w[0] + at.at[3] * a->w[1],
+                of_y = at.at[0] * a->y[0] + (at.at[1] * a->outputs + at.at[2]) * a->y[1];
+        bool meet = true;
+        for (int d = 0; d < SPACE; d++) {
+            const int64_t in = at.at[4 + d] * a->step[d] + at.at[7 + d] * a->apart[d] - a->pad[d];
+            meet &= in >= 0 && in < a->in[d];
+            of_x += in * a->x[2 + d], of_w += at.at[7 + d] * a->w[2 + d], of_y += at.at[4 + d] * a->y[2 + d];
+        }
+        if (!meet) continue;
+        if (written == CONV_X)
+            x[of_x] += w[of_w] * y[of_y];
+        else if (written == CONV_W)
+            w[of_w] += x[of_x] * y[of_y];
+        else
+            y[of_y] += x[of_x] * w[of_w];
+    }
+}
+
+/* Returns the bytes of an output made so. */
+static void *made(const tess_any_conv_arg *a, int written, tess_dtype in, void *const *buffer, size_t bytes)
+{
+    tess_codelet *const cl[] = {tess_any_conv_input, tess_any_conv_weight, tess_any_conv};
+    const size_t scratch = tess_any_conv_scratch(a, written, in);
+    void *room = scratch ? aligned_alloc(64, (scratch + 63) / 64 * 64) : NULL, *use[CONV_TENSORS + 1];
+    memcpy(use, buffer, CONV_TENSORS * sizeof *use);
+    use[written] = copy_of(buffer[written], bytes), use[CONV_TENSORS] = room;
+    run_body(&cl[written][in], a, use, CONV_TENSORS + (scratch > 0));
+    free(room);
+    return use[written];
+}
+
+static bool one(const problem *p, int written, tess_dtype in, bool acc)
+{
+    const tess_dtype to = written == CONV_Y || (written == CONV_W && acc) ? in : TESS_F32;
+    tess_any_conv_arg a = arg_of(p);
+    a.to = to, a.acc = acc;
+    const int64_t size[] = {a.samples * a.groups * a.inputs * walk_size(a.in, SPACE),
+                            a.groups * a.outputs * a.inputs * walk_size(a.window, SPACE),
+                            a.samples * a.groups * a.outputs * walk_size(a.out, SPACE)};
+    double *value[CONV_TENSORS];
+    void *buffer[CONV_TENSORS];
+    for (int k = 0; k < CONV_TENSORS; k++) {
+        value[k] = new_values(size[k], 1);
+        if (k == written && !acc) memset(value[k], 0, (size_t)size[k] * sizeof **value);
+        buffer[k] = k != written || acc ? real_of(value[k], size[k], k == written ? to : in)
+                                        : poison((size_t)size[k] * tess_dtype_size(to));
+    }
+    TESS_ASSERT(tess_any_conv_fits(&a));
+    expect(&a, written, value[CONV_X], value[CONV_W], value[CONV_Y]);
+    const size_t bytes = (size_t)size[written] * tess_dtype_size(to);
+    const bool library = tess_conv_library(&a, written, in) != NULL;
+    for (int across = 0; across < 2; across++) {
+        tess_matrix_across(across);
+        void *got = made(&a, written, in, buffer, bytes);
+        if (!near(got, to, value[written], size[written]))
+            CHECK_SAY("%s: writes %c, of %s to %s%s%s", p->name, "xwy"[written], tess_dtype_name(in),
+                      tess_dtype_name(to), acc ? ", adds" : "", library && !across ? ", by the library" : "");
+    }
+    tess_matrix_across(false);
+    forget();
+    return library;
+}
+
+TEST(convolutions)
+{
+    int by_library = 0, all = 0;
+    for (int k = 0; k < PROBLEMS; k++)
+        for (int written = 0; written < CONV_TENSORS; written++) EACH_REAL(in)
+    for (int acc = 0; acc < 2; acc++, all++) by_library += one(&problems[k], written, in, acc);
+    printf("%d of %d by the library\n", by_library, all);
+    tess_any_conv_arg a = arg_of(&problems[0]);
+    if (tess_mm_lanes() >= 8) CHECK(tess_conv_library(&a, CONV_Y, TESS_F32));
+}
