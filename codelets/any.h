@@ -58,6 +58,15 @@ typedef struct tess_any_map_arg {
 } tess_any_map_arg;
 extern tess_codelet tess_any_map[]; /* a buffer for each operand that has one, out */
 
+/* out (its `kept` dimensions, dense) [+]= the sum of formula(operands) over the others. `last`: the kept dimensions are
+ * the last ones, and sums go over rows of them, else the first ones. */
+typedef struct tess_any_fold_arg {
+    tess_any_map_arg map; /* out.t and acc alone are of `out` */
+    int kept;
+    bool last;
+} tess_any_fold_arg;
+extern tess_codelet tess_any_fold[]; /* a buffer for each operand that has one, out */
+
 typedef enum tess_reduction {
     TESS_REDUCE_SUM,
     TESS_REDUCE_MAX,

@@ -1,15 +1,9 @@
 /* any_map: a program of scalar functions over operands with strides. The index space is walked in runs of its last
  * dimension, which fill blocks of 256 elements; a step of the program is a loop over a block, so that what is read and
  * branched on for each step is paid for 256 elements. */
-#include "any.h"
-#include "walk_impl.h"
+#include "map_impl.h"
 
-enum { BLOCK = 256, PART = 32 << 10 };
-
-typedef union block {
-    float real[BLOCK];
-    int32_t whole[BLOCK];
-} block;
+enum { BLOCK = TESS_MAP_BLOCK, PART = 32 << 10 };
 
 /* ---- a program on a block ---- */
 
@@ -26,7 +20,8 @@ typedef union block {
 #define J a->whole[i]
 #define K b->whole[i]
 
-TESS_INLINE void real_step(const tess_fn_step *s, block *y, const block *a, const block *b, const block *c, int64_t n)
+TESS_INLINE void real_step(const tess_fn_step *s, map_block *y, const map_block *a, const map_block *b,
+                           const map_block *c, int64_t n)
 {
     switch (s->fn) {
         CASE(copy, real, A);
@@ -102,7 +97,8 @@ void tess_fold_in(int32_t key[2], int32_t number)
     key[0] = first;
 }
 
-TESS_INLINE void whole_step(const tess_fn_step *s, block *y, const block *a, const block *b, const block *c, int64_t n)
+TESS_INLINE void whole_step(const tess_fn_step *s, map_block *y, const map_block *a, const map_block *b,
+                            const map_block *c, int64_t n)
 {
     const int32_t mask = s->element == TESS_BOOL ? 1 : -1;
     switch (s->fn) {
@@ -143,8 +139,8 @@ TESS_INLINE void whole_step(const tess_fn_step *s, block *y, const block *a, con
         return true
 
 /* Steps that do not make the element that they take. */
-TESS_INLINE bool other_step(const tess_fn_step *s, tess_element of, block *y, const block *a, const block *b,
-                            const block *c, int64_t n)
+TESS_INLINE bool other_step(const tess_fn_step *s, tess_element of, map_block *y, const map_block *a,
+                            const map_block *b, const map_block *c, int64_t n)
 {
     switch (s->fn) {
         TEST(lt, <);
@@ -183,14 +179,14 @@ TESS_INLINE bool other_step(const tess_fn_step *s, tess_element of, block *y, co
 }
 
 /* Runs steps from k on, up to the next that loads, which it returns. */
-TESS_CLONES static int run_steps(const tess_formula *f, int k, block *room, int64_t n)
+TESS_CLONES static int run_steps(const tess_formula *f, int k, map_block *room, int64_t n)
 {
     for (; k < f->steps && f->step[k].fn != TESS_FN_load; k++) {
         const tess_fn_step *s = &f->step[k];
-        const block *in[3];
+        const map_block *in[3];
         for (int i = 0; i < 3; i++) in[i] = room + (s->of[i] >= 0 ? f->step[s->of[i]].at : 0);
         const tess_element of = s->of[0] >= 0 ? (tess_element)f->step[s->of[0]].element : TESS_REAL;
-        block *y = room + s->at;
+        map_block *y = room + s->at;
         if (other_step(s, of, y, in[0], in[1], in[2], n)) continue;
         if (s->element == TESS_REAL)
             real_step(s, y, in[0], in[1], in[2], n);
@@ -229,8 +225,8 @@ TESS_INLINE void read_run(const tess_strides *s, const int32_t *x, int64_t at, i
         for (int64_t i = 0; i < n; i++) to[i] = x[at + i * by];
 }
 
-TESS_INLINE void put_run(const tess_any_map_arg *a, const block *from, int64_t k, int32_t *out, int64_t at, int64_t by,
-                         int64_t run)
+TESS_INLINE void put_run(const tess_any_map_arg *a, const map_block *from, int64_t k, int32_t *out, int64_t at,
+                         int64_t by, int64_t run)
 {
     int32_t *to = out + at;
     if (a->out.t != TESS_F32)
@@ -266,8 +262,8 @@ TESS_CLONES static void fill(const tess_strides *s, int64_t one, const int32_t *
     }
 }
 
-TESS_CLONES static void put(const tess_any_map_arg *a, int64_t one, const block *from, const walk *at, int64_t first,
-                            int64_t n, int32_t *out)
+TESS_CLONES static void put(const tess_any_map_arg *a, int64_t one, const map_block *from, const walk *at,
+                            int64_t first, int64_t n, int32_t *out)
 {
     if (one > 0) {
         put_run(a, from, 0, out, a->out.at + first * one, one, n);
@@ -283,21 +279,28 @@ TESS_CLONES static void put(const tess_any_map_arg *a, int64_t one, const block 
     }
 }
 
-/* Operands that lie by one stride, and their buffers. */
-typedef struct operands {
-    int64_t one[TESS_MAP_OPERANDS];
-    const int32_t *x[TESS_MAP_OPERANDS]; /* NULL: an index */
-} operands;
-static operands operands_of(const tess_work *w)
+map_operands tess_map_operands(const tess_any_map_arg *a, const tess_work *w)
 {
-    const tess_any_map_arg *a = w->arg;
-    operands o = {0};
+    map_operands o = {.a = a};
     unsigned buffer = 0;
     for (int i = 0; i < TESS_MAP_OPERANDS; i++) {
         o.one[i] = walk_joint(a->dim, a->in[i].by, a->rank);
         if (!a->index[i] && buffer < w->nbuf - 1) o.x[i] = w->buf[buffer++].ptr;
     }
+    TESS_ASSERT(a->formula->registers <= TESS_MAP_REGISTERS);
     return o;
+}
+
+const map_block *tess_map_block(const map_operands *o, const walk *at, int64_t first, int64_t n, map_block *room)
+{
+    const tess_formula *f = o->a->formula;
+    for (int k = 0; k < f->steps;) { /* registers are taken in turn: each is loaded where its step is */
+        const tess_fn_step *s = &f->step[k];
+        if (s->fn == TESS_FN_load)
+            fill(&o->a->in[s->of[0]], o->one[s->of[0]], o->x[s->of[0]], at, first, n, room[s->at].whole);
+        k = run_steps(f, s->fn == TESS_FN_load ? k + 1 : k, room, n);
+    }
+    return &room[f->step[f->steps - 1].at];
 }
 
 static void part(void *of, int64_t p)
@@ -306,21 +309,13 @@ static void part(void *of, int64_t p)
     const tess_any_map_arg *a = w->arg;
     const int64_t all = walk_size(a->dim, a->rank), end = least(all, (p + 1) * PART),
                   one = walk_joint(a->dim, a->out.by, a->rank);
-    const tess_formula *f = a->formula;
-    const operands o = operands_of(w);
-    block room[TESS_MAP_REGISTERS];
-    TESS_ASSERT(f->registers <= TESS_MAP_REGISTERS);
+    const map_operands o = tess_map_operands(a, w);
+    map_block room[TESS_MAP_REGISTERS];
     walk at = walk_begin(a->dim, a->rank, p * PART);
     for (int64_t first = p * PART; first < end; first += BLOCK) {
         const int64_t n = least(BLOCK, end - first);
-        for (int k = 0; k < f->steps;) { /* registers are taken in turn: each is loaded where its step is */
-            const tess_fn_step *s = &f->step[k];
-            if (s->fn == TESS_FN_load)
-                fill(&a->in[s->of[0]], o.one[s->of[0]], o.x[s->of[0]], &at, first, n, room[s->at].whole);
-            k = run_steps(f, s->fn == TESS_FN_load ? k + 1 : k, room, n);
-        }
-        put(a, one, &room[f->step[f->steps - 1].at], &at, first, n, w->buf[w->nbuf - 1].ptr);
-        for (int64_t done = 0, run; done < n; done += run) walk_on(&at, run = walk_run(&at, n - done));
+        put(a, one, tess_map_block(&o, &at, first, n, room), &at, first, n, w->buf[w->nbuf - 1].ptr);
+        walk_over(&at, n);
     }
 }
 

@@ -4,7 +4,7 @@
 #include "any.h"
 #include "walk_impl.h"
 
-enum { STRIP = 256 };
+enum { STRIP = 256, NARROW = 64 };
 
 TESS_INLINE float join_real(tess_reduction fn, float a, float b)
 {
@@ -188,6 +188,7 @@ static task task_of(const tess_any_reduce_arg *a)
 {
     task t = {.a = a, .kept = walk_size(a->dim, a->kept), .reduced = walk_size(a->dim + a->kept, a->rank - a->kept)};
     t.each = t.reduced < (32 << 10) ? (32 << 10) / t.reduced : 1;
+    if (a->fn < TESS_REDUCE_ARGMAX && !is_dense_sum(a) && t.each < NARROW) t.each = NARROW; /* a line of a cache */
     return t;
 }
 

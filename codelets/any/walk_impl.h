@@ -51,6 +51,11 @@ TESS_INLINE void walk_on(walk *w, int64_t n)
         w->at[d - 1]++;
     }
 }
+/* Goes on by any number of elements. */
+TESS_INLINE void walk_over(walk *w, int64_t n)
+{
+    for (int64_t run; n; n -= run) walk_on(w, run = w->rank ? walk_run(w, n) : n);
+}
 /* Between floats of any dtype, a stride apart from element `at` on, and n of fp32. */
 TESS_INLINE void walk_load(float *to, const void *x, int64_t at, int64_t by, int64_t n, tess_dtype t)
 {

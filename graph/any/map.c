@@ -292,40 +292,48 @@ static struct covering covering_of(const tess_lower *L, const tess_node *n, int 
     return c;
 }
 
-/* Makes dy times the slope, in the order of the space, or returns dy itself where that is all. */
-static tess_use make_slope(tess_lower *L, const tess_node *n, int k, int i, const tess_nd_tile *space, tess_strides to,
-                           const tess_nd_grad *into)
+/* The map that makes operand k's gradient of dy, which `space` reads by `of_dy`; its output is left open. Stores the
+ * buffers of what it reads, and returns how many they are. */
+static unsigned slope_of(tess_lower *L, const tess_node *n, int k, int i, const tess_nd_tile *space,
+                         tess_any_map_arg *m, tess_use *use)
 {
     const struct attributes *a = n->attributes;
-    tess_use use[TESS_MAP_OPERANDS + 2];
-    unsigned uses = 0;
+    tess_use all[TESS_MAP_OPERANDS + 1];
+    unsigned uses = 0, kept = 0, from = 0;
     const tess_use dy = tess_grad_read(L, n->out, i);
-    if (!into && tess_formula_is_load(a->operand[k].slope, a->operands)) return dy;
-    tess_any_map_arg m = arg_of(L, n, i, space, use, &uses);
+    *m = arg_of(L, n, i, space, all, &uses);
+    m->formula = a->operand[k].slope;
+    m->element = TESS_REAL;
+    m->in[m->operands] = tess_strides_of(space);
+    m->index[m->operands++] = false;
+    all[uses] = dy;
     /* Only what the slope reads is used. */
-    m.formula = a->operand[k].slope;
-    m.element = TESS_REAL;
-    m.in[m.operands] = tess_strides_of(space);
-    m.index[m.operands++] = false;
-    use[uses++] = dy;
     bool read[TESS_MAP_OPERANDS] = {false};
-    for (int s = 0; s < m.formula->steps; s++)
-        if (m.formula->step[s].fn == TESS_FN_load) read[m.formula->step[s].of[0]] = true;
-    unsigned from = 0, kept = 0;
-    for (int j = 0; j < m.operands; j++) {
-        if (m.index[j]) continue;
+    for (int s = 0; s < m->formula->steps; s++)
+        if (m->formula->step[s].fn == TESS_FN_load) read[m->formula->step[s].of[0]] = true;
+    for (int j = 0; j < m->operands; j++) {
+        if (m->index[j]) continue;
         if (read[j])
-            use[kept++] = use[from];
+            use[kept++] = all[from];
         else
-            m.index[j] = true, memset(&m.in[j], 0, sizeof m.in[j]);
+            m->index[j] = true, memset(&m->in[j], 0, sizeof m->in[j]);
         from++;
     }
-    const tess_use out = into ? into->use : (tess_use){tess_nd_between(L, space->size, n->out), TESS_W};
-    m.out = to;
-    m.acc = into && into->acc;
-    use[kept] = out;
+    return kept;
+}
+
+static void make_slope(tess_lower *L, const tess_node *n, int k, int i, const tess_nd_tile *space, bool all)
+{
+    const tess_tensor *t = n->in[((const struct attributes *)n->attributes)->operand[k].input];
+    tess_any_map_arg m;
+    tess_use use[TESS_MAP_OPERANDS + 2];
+    const unsigned uses = slope_of(L, n, k, i, space, &m, use);
+    const tess_nd_grad g = tess_nd_grad_begin(L, t, i, !all);
+    m.out = tess_strides_as(strides_of(L, n, k, i), tess_grad_dtype(L, t));
+    m.acc = g.acc;
+    use[uses] = g.use;
     tess_nd_emit_map(L, &m, use);
-    return (tess_use){out.tile, TESS_R};
+    tess_nd_grad_end(L, &g);
 }
 
 /* Each element was read by several places: their sum, in the order of the operand's dimensions. */
@@ -337,13 +345,14 @@ static void sum_slope(tess_lower *L, const tess_node *n, int k, int i, const tes
     int order[TESS_RANK_MOST], kept = 0;
     for (int j = 0; j < t->nd->rank; j++)
         if (goes_along(&o->by, space->rank, j) >= 0) order[kept++] = goes_along(&o->by, space->rank, j);
-    const tess_use full = make_slope(L, n, k, i, space, tess_strides_as(tess_strides_of(space), TESS_F32), NULL);
-    tess_nd_tile slope = *space;
-    if (!tess_formula_is_load(o->slope, a->operands)) slope.t = TESS_F32; /* it is not dy */
+    tess_any_map_arg m;
+    tess_use use[TESS_MAP_OPERANDS + 2];
+    const unsigned uses = slope_of(L, n, k, i, space, &m, use);
     if (all) {
         const tess_nd_grad g = tess_nd_grad_begin(L, t, i, false);
-        tess_nd_emit_reduce(L, TESS_REDUCE_SUM, TESS_REAL, &slope, order, kept, full, g.use, tess_grad_dtype(L, t),
-                            g.acc);
+        m.out.t = tess_grad_dtype(L, t), m.acc = g.acc;
+        use[uses] = g.use;
+        tess_nd_emit_fold(L, &m, order, kept, use);
         tess_nd_grad_end(L, &g);
         return;
     }
@@ -355,11 +364,12 @@ static void sum_slope(tess_lower *L, const tess_node *n, int k, int i, const tes
         to.by[j] = by.by[order[j]];
         size *= dim[j];
     }
-    tess_use sum = {tess_nd_between(L, size, t), TESS_W};
-    tess_nd_emit_reduce(L, TESS_REDUCE_SUM, TESS_REAL, &slope, order, kept, full, sum, TESS_F32, false);
-    sum.mode = TESS_R;
+    tess_tile *sum = tess_nd_between(L, size, t);
+    m.out.t = TESS_F32;
+    use[uses] = (tess_use){sum, TESS_W};
+    tess_nd_emit_fold(L, &m, order, kept, use);
     const tess_nd_grad g = tess_nd_grad_begin(L, t, i, true);
-    tess_nd_emit_copy(L, kept, dim, sum, from, g.use, to, g.acc);
+    tess_nd_emit_copy(L, kept, dim, (tess_use){sum, TESS_R}, from, g.use, to, g.acc);
     tess_nd_grad_end(L, &g);
 }
 
@@ -378,9 +388,7 @@ static void backward(tess_lower *L, const tess_node *n, int i)
             tess_dtype_of(L, t) == space.t) {
             tess_grad_pass(L, n->out, t, i);
         } else if (c.once) {
-            const tess_nd_grad g = tess_nd_grad_begin(L, t, i, !c.all);
-            make_slope(L, n, k, i, &space, tess_strides_as(strides_of(L, n, k, i), tess_grad_dtype(L, t)), &g);
-            tess_nd_grad_end(L, &g);
+            make_slope(L, n, k, i, &space, c.all);
         } else
             sum_slope(L, n, k, i, &space, c.all);
     }

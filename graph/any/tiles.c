@@ -44,36 +44,24 @@ tess_tile *tess_nd_between(tess_lower *L, int64_t elements, const tess_tensor *t
 
 /* ---- tasks ---- */
 
-static bool goes_on(const tess_strides *s, int d, int64_t next)
-{
-    return s->by[d] == s->by[d + 1] * next;
-}
-
-/* Leaves out dimensions of 1, and makes one of two that lie one behind the other for all. */
-static void collapse(tess_any_map_arg *a)
+/* Leaves out dimensions of 1, and makes one of two that lie one behind the other for all: not of dimensions edge - 1
+ * and edge. Returns where that is then. */
+static int collapse(tess_any_map_arg *a, int edge)
 {
     tess_strides *s[TESS_MAP_OPERANDS + 1] = {&a->out};
-    int n = 1, rank = 0;
+    int n = 1, rank = 0, border = 0;
     for (int k = 0; k < a->operands; k++) s[n++] = &a->in[k];
     for (int d = 0; d < a->rank; d++) {
         if (a->dim[d] == 1) continue;
-        a->dim[rank] = a->dim[d];
-        for (int k = 0; k < n; k++) s[k]->by[rank] = s[k]->by[d];
-        rank++;
+        bool one = rank > 0 && (d < edge || rank != border);
+        for (int k = 0; k < n && one; k++) one = s[k]->by[rank - 1] == s[k]->by[d] * a->dim[d];
+        rank += !one;
+        a->dim[rank - 1] = one ? a->dim[rank - 1] * a->dim[d] : a->dim[d];
+        for (int k = 0; k < n; k++) s[k]->by[rank - 1] = s[k]->by[d];
+        if (d < edge) border = rank;
     }
     a->rank = rank;
-    for (int d = a->rank - 2; d >= 0; d--) {
-        bool one = true;
-        for (int k = 0; k < n; k++) one &= goes_on(s[k], d, a->dim[d + 1]);
-        if (!one) continue;
-        a->dim[d] *= a->dim[d + 1];
-        for (int k = 0; k < n; k++) s[k]->by[d] = s[k]->by[d + 1];
-        for (int e = d + 1; e + 1 < a->rank; e++) {
-            a->dim[e] = a->dim[e + 1];
-            for (int k = 0; k < n; k++) s[k]->by[e] = s[k]->by[e + 1];
-        }
-        a->rank--;
-    }
+    return border;
 }
 
 void tess_nd_emit_map(tess_lower *L, const tess_any_map_arg *a, const tess_use *use)
@@ -81,8 +69,33 @@ void tess_nd_emit_map(tess_lower *L, const tess_any_map_arg *a, const tess_use *
     tess_any_map_arg *kept = tess_arg_copy(L, a, sizeof *a);
     unsigned n = 1;
     for (int k = 0; k < a->operands; k++) n += !a->index[k];
-    collapse(kept);
+    collapse(kept, 0);
     tess_emit(L, tess_any_map, kept, use, n);
+}
+
+void tess_nd_emit_fold(tess_lower *L, const tess_any_map_arg *a, const int *order, int kept, const tess_use *use)
+{
+    tess_any_fold_arg *f = tess_arg_copy(L, &(tess_any_fold_arg){.map = *a, .kept = kept}, sizeof *f);
+    const int over = a->rank - kept, largest = a->operands - 1;
+    int to[TESS_RANK_MOST];
+    bool is_kept[TESS_RANK_MOST] = {false};
+    unsigned n = 1;
+    for (int k = 0; k < kept; k++) {
+        is_kept[order[k]] = true;
+        f->last |= a->in[largest].by[order[k]] == 1 && a->dim[order[k]] > 1;
+    }
+    memcpy(to + (f->last ? over : 0), order, (size_t)kept * sizeof *to);
+    for (int d = 0, k = f->last ? 0 : kept; d < a->rank; d++)
+        if (!is_kept[d]) to[k++] = d;
+    f->map.out = (tess_strides){.t = a->out.t};
+    for (int d = 0; d < a->rank; d++) {
+        f->map.dim[d] = a->dim[to[d]];
+        for (int k = 0; k < a->operands; k++) f->map.in[k].by[d] = a->in[k].by[to[d]];
+    }
+    for (int k = 0; k < a->operands; k++) n += !a->index[k];
+    const int edge = collapse(&f->map, f->last ? over : kept);
+    f->kept = f->last ? f->map.rank - edge : edge;
+    tess_emit(L, tess_any_fold, f, use, n);
 }
 
 void tess_nd_emit_copy(tess_lower *L, int rank, const int64_t *dim, tess_use in, tess_strides from, tess_use out,
