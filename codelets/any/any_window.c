@@ -14,7 +14,8 @@ struct strip {
         float real[STRIP];
         int32_t whole[STRIP];
     } best;
-    int64_t place[STRIP]; /* where in x the first of the best is; -1: nothing is there */
+    int32_t place[STRIP]; /* where the first of the best is, behind `from` in x; -1: nothing is there */
+    int64_t from;
     float *dx;
     const float *dy;
 };
@@ -64,16 +65,30 @@ static void join(strip *s, const float *x, int64_t at, int64_t by, int64_t j, in
                                     : least_run)(s->best.real + j, x + at, by, n);
 }
 
+/* Of equals the first, and of what is no number the first stays: without a branch, for vectors. */
+TESS_INLINE void find_run(float *best, int32_t *place, const float *x, int64_t at, int64_t by, int64_t n, bool most)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        const float v = x[i * by], old = best[i];
+        const bool better = (most ? v > old : v < old) || v != v, take = place[i] < 0 || (old == old && better);
+        best[i] = take ? v : old;
+        place[i] = take ? (int32_t)(at + i * by) : place[i];
+    }
+}
+TESS_CLONES static void find_most(float *best, int32_t *place, const float *x, int64_t at, int64_t by, int64_t n)
+{
+    if (by == 1)
+        find_run(best, place, x, at, 1, n, true);
+    else
+        find_run(best, place, x, at, by, n, true);
+}
 static void find(strip *s, const float *x, int64_t at, int64_t by, int64_t j, int64_t n)
 {
-    const bool most = s->a->fn == TESS_REDUCE_MAX;
-    for (int64_t i = 0; i < n; i++) {
-        const float v = x[at + i * by], best = s->best.real[j + i];
-        if (s->place[j + i] >= 0 && best != best) continue;
-        if (s->place[j + i] >= 0 && !(most ? v > best : v < best) && v == v) continue;
-        s->best.real[j + i] = v;
-        s->place[j + i] = at + i * by;
-    }
+    if (s->a->fn == TESS_REDUCE_MAX)
+        find_most(s->best.real + j, s->place + j, x + at, at - s->from, by, n);
+    else
+        find_run(s->best.real + j, s->place + j, x + at, at - s->from, by, n, false);
 }
 
 static void spread(strip *s, const float *x, int64_t at, int64_t by, int64_t j, int64_t n)
@@ -135,6 +150,7 @@ static void one(strip *s, const float *x, int64_t from, float *y, const int64_t 
     const tess_any_window_arg *a = s->a;
     const int64_t by = a->y[a->rank - 1];
     begin(s, n);
+    s->from = from;
     if (!s->dx) {
         visit(s, x, from, at, o, n, join);
         for (int64_t j = 0; j < n; j++) y[j * by] = s->best.real[j];
@@ -143,7 +159,7 @@ static void one(strip *s, const float *x, int64_t from, float *y, const int64_t 
     s->dy = y;
     visit(s, x, from, at, o, n, a->fn == TESS_REDUCE_SUM ? spread : find);
     for (int64_t j = 0; j < n && a->fn != TESS_REDUCE_SUM; j++)
-        if (s->place[j] >= 0) s->dx[s->place[j]] += y[j * by];
+        if (s->place[j] >= 0) s->dx[from + s->place[j]] += y[j * by];
 }
 
 /* ---- bodies ---- */
@@ -163,7 +179,10 @@ static void part(void *of, int64_t p)
     const int64_t all = walk_size(a->out, lead), end = least(all, (p + 1) * t->each),
                   positions = walk_size(a->out + lead, last - lead);
     strip s;
+    int64_t reach = 0;
     s.a = a, s.dx = t->dx;
+    for (int d = lead; d <= last; d++) reach += (a->in[d] - 1) * a->x[d];
+    TESS_ASSERT(reach < INT32_MAX); /* of what one of the lead has */
     for (int64_t k = p * t->each; k < end; k++) {
         const walk first = walk_begin(a->out, lead, k);
         walk w = walk_begin(a->out + lead, last - lead, 0);

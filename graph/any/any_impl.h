@@ -58,6 +58,8 @@ typedef struct tess_nd_tile {
     tess_dtype t;
 } tess_nd_tile;
 tess_nd_tile tess_nd_tile_of(const tess_lower *L, const tess_tensor *t, int i);
+/* That of what is like a tensor. */
+tess_nd_tile tess_nd_tile_as(const tess_lower *L, const tess_nd *nd, tess_dtype t, int i);
 /* Returns the first sample of a row tile. */
 static inline int64_t tess_first_sample(const tess_lower *L, int i)
 {
@@ -96,8 +98,7 @@ bool tess_nd_factors(tess_tensor *in[2], bool rows);
 
 /* Emits a map; `use` has the buffers of its operands and, the last, of its output. */
 void tess_nd_emit_map(tess_lower *L, const tess_any_map_arg *a, const tess_use *use);
-/* The same summed over the dimensions that are not among the `kept` of `order`; the output is dense in that order. The
- * last operand is the largest. */
+/* The same summed over the dimensions that are not among the `kept` of `order`; the output is dense in that order. */
 void tess_nd_emit_fold(tess_lower *L, const tess_any_map_arg *a, const int *order, int kept, const tess_use *use);
 /* Emits out [+]= in, both by strides. */
 void tess_nd_emit_copy(tess_lower *L, int rank, const int64_t *dim, tess_use in, tess_strides from, tess_use out,

@@ -12,6 +12,9 @@ struct operand {
 };
 struct attributes {
     tess_nd nd;
+    tess_nd space;                   /* that is walked: nd itself, or that which is summed to it */
+    bool sums;                       /* over the dimensions of the space but for these: */
+    int kept, order[TESS_RANK_MOST]; /* in nd's order */
     const tess_formula *formula;
     int operands;
     struct operand operand[TESS_ND_OPERANDS + 1];
@@ -19,7 +22,7 @@ struct attributes {
 
 enum { MOST_CONSTANT = 1 << 28 };
 
-static const tess_op op;
+static const tess_op op, fold_op;
 
 tess_reading tess_reading_same(int rank)
 {
@@ -138,8 +141,23 @@ static bool derive(tess_graph *g, struct attributes *a, const tess_draft *draft,
     return fine && !draft->full && a->formula->registers <= TESS_MAP_REGISTERS;
 }
 
-tess_tensor *tess_nd_map(tess_graph *g, const tess_draft *draft, int result, const tess_nd_operand *operand,
-                         int operands, tess_dims space)
+/* Sums over some dimensions, those of a set: what is left is the node's tensor. */
+static void sum_over(struct attributes *a, unsigned dims)
+{
+    tess_dims d = {0};
+    int at = -1;
+    for (int k = 0; k < a->space.rank; k++) {
+        if (dims >> k & 1) continue;
+        if (k == a->space.at) at = d.rank;
+        a->order[a->kept++] = k;
+        d.dim[d.rank++] = a->space.dim[k];
+    }
+    a->nd = tess_nd_of(TESS_REAL, &d, at, at < 0 ? 0 : a->space.times);
+    a->sums = true;
+}
+
+static tess_tensor *described(tess_graph *g, const tess_draft *draft, int result, const tess_nd_operand *operand,
+                              int operands, tess_dims space, bool sums, unsigned dims)
 {
     tess_tensor *in[TESS_ND_OPERANDS] = {NULL};
     tess_nd_operand o[TESS_ND_OPERANDS];
@@ -162,14 +180,34 @@ tess_tensor *tess_nd_map(tess_graph *g, const tess_draft *draft, int result, con
     if (!inputs) return constant(g, a.formula, o, operands, e, &space);
     if (!find_rows(o, operands, &space, &at, &times)) return NULL;
     a.nd = tess_nd_of(e, &space, at, times);
-    a.nd.narrow = e == TESS_REAL && at >= 0 && is_narrow(o, operands, &space);
+    a.nd.narrow = !sums && e == TESS_REAL && at >= 0 && is_narrow(o, operands, &space);
     inputs = 0;
     for (int k = 0; k < operands; k++) {
         a.operand[k] = (struct operand){o[k].t ? inputs : -1, o[k].by, NULL};
         if (o[k].t) in[inputs++] = o[k].t;
     }
+    a.space = a.nd;
+    if (sums) sum_over(&a, dims);
     if (!derive(g, &a, draft, result)) return tess_nd_wrong("map", in, inputs, "the expression is too long");
-    return tess_nd_node(g, &op, in, inputs, &a, sizeof a);
+    return tess_nd_node(g, sums ? &fold_op : &op, in, inputs, &a, sizeof a);
+}
+
+tess_tensor *tess_nd_map(tess_graph *g, const tess_draft *draft, int result, const tess_nd_operand *operand,
+                         int operands, tess_dims space)
+{
+    return described(g, draft, result, operand, operands, space, false, 0);
+}
+
+tess_tensor *tess_nd_fold(tess_graph *g, const tess_draft *draft, int result, const tess_nd_operand *operand,
+                          int operands, tess_dims space, unsigned dims)
+{
+    bool any = false;
+    for (int k = 0; k < operands; k++) any |= operand[k].t != NULL;
+    if (!any || draft->step[result].element != TESS_REAL) {
+        tess_tensor *x = tess_nd_map(g, draft, result, operand, operands, space);
+        return x ? tess_nd_reduce(x, TESS_REDUCE_SUM, dims) : NULL;
+    }
+    return described(g, draft, result, operand, operands, space, true, dims);
 }
 
 /* ---- dtypes ---- */
@@ -197,7 +235,7 @@ static tess_tensor *with_floats(tess_tensor *x, bool narrow)
     if (!x || x->g->conf.dtype == TESS_F32 || x->nd->element != TESS_REAL || tess_nd_is_narrow(x) == narrow) return x;
     const tess_node *n = x->producer;
     if (n && n->op == &op) return twin(x, n->attributes, n->in, n->inputs, narrow);
-    struct attributes a = {.nd = *x->nd, .formula = &same, .operands = 1};
+    struct attributes a = {.nd = *x->nd, .space = *x->nd, .formula = &same, .operands = 1};
     a.operand[0] = (struct operand){0, tess_reading_same(x->nd->rank), &slope};
     a.nd.fixed = x->nd->fixed;
     return twin(x, &a, &x, 1, narrow);
@@ -232,11 +270,11 @@ static tess_strides strides_of(const tess_lower *L, const tess_node *n, int k, i
     const tess_nd_tile tile = t ? tess_nd_tile_of(L, t, i) : (tess_nd_tile){.rank = 1, .dim = {1}, .by = {1}};
     tess_strides s = {.t = tile.t};
     for (int j = 0; j < tile.rank; j++) s.at += o->by.first[j] * tile.by[j];
-    for (int d = 0; d < a->nd.rank; d++) {
+    for (int d = 0; d < a->space.rank; d++) {
         const int j = o->by.along[d];
         if (j < 0) continue;
         s.by[d] = o->by.step[j] * tile.by[j];
-        if (d == a->nd.at && !(t && tess_has_rows(t))) s.at += tess_first_sample(L, i) * a->nd.times * s.by[d];
+        if (d == a->space.at && !(t && tess_has_rows(t))) s.at += tess_first_sample(L, i) * a->space.times * s.by[d];
     }
     return s;
 }
@@ -245,7 +283,8 @@ static tess_any_map_arg arg_of(const tess_lower *L, const tess_node *n, int i, c
                                unsigned *uses)
 {
     const struct attributes *a = n->attributes;
-    tess_any_map_arg m = {.rank = a->nd.rank, .operands = a->operands, .element = a->nd.element, .formula = a->formula};
+    tess_any_map_arg m = {
+        .rank = a->space.rank, .operands = a->operands, .element = a->nd.element, .formula = a->formula};
     memcpy(m.dim, space->dim, sizeof m.dim);
     for (int k = 0; k < a->operands; k++) {
         m.in[k] = strides_of(L, n, k, i);
@@ -261,11 +300,16 @@ static void forward(tess_lower *L, const tess_node *n, int i)
     unsigned uses = 0;
     bool acc;
     if (i >= tess_nd_turns(L, n)) return;
-    const tess_nd_tile space = tess_nd_tile_of(L, n->out, i);
+    const struct attributes *a = n->attributes;
+    const tess_nd_tile space = tess_nd_tile_as(L, &a->space, tess_dtype_of(L, n->out), i);
     tess_any_map_arg m = arg_of(L, n, i, &space, use, &uses);
     m.out = tess_strides_of(&space);
     use[uses] = tess_nd_out(L, n, i, &acc);
-    tess_nd_emit_map(L, &m, use);
+    m.acc = a->sums && acc;
+    if (a->sums)
+        tess_nd_emit_fold(L, &m, a->order, a->kept, use);
+    else
+        tess_nd_emit_map(L, &m, use);
 }
 
 /* How turn i of the space covers an operand's tile. */
@@ -304,7 +348,9 @@ static unsigned slope_of(tess_lower *L, const tess_node *n, int k, int i, const 
     *m = arg_of(L, n, i, space, all, &uses);
     m->formula = a->operand[k].slope;
     m->element = TESS_REAL;
-    m->in[m->operands] = tess_strides_of(space);
+    const tess_nd_tile of = tess_nd_tile_of(L, n->out, i);
+    m->in[m->operands] = (tess_strides){.t = of.t};
+    for (int d = 0; d < of.rank; d++) m->in[m->operands].by[a->sums ? a->order[d] : d] = of.by[d];
     m->index[m->operands++] = false;
     all[uses] = dy;
     /* Only what the slope reads is used. */
@@ -377,13 +423,13 @@ static void backward(tess_lower *L, const tess_node *n, int i)
 {
     const struct attributes *a = n->attributes;
     if (tess_nd_idle(L, n, i)) return;
-    const tess_nd_tile space = tess_nd_tile_of(L, n->out, i);
+    const tess_nd_tile space = tess_nd_tile_as(L, &a->space, tess_dtype_of(L, n->out), i);
     for (int k = 0; k < a->operands; k++) {
         const struct operand *o = &a->operand[k];
         if (o->input < 0 || !o->slope || !tess_wants_gradient(L, n->in[o->input])) continue;
         const tess_tensor *t = n->in[o->input];
         const struct covering c = covering_of(L, n, k, &space, i);
-        if (c.once && c.all && c.same && tess_formula_is_load(o->slope, a->operands) &&
+        if (!a->sums && c.once && c.all && c.same && tess_formula_is_load(o->slope, a->operands) &&
             t->kind == TESS_KIND_ACTIVATION && tess_has_rows(t) == tess_has_rows(n->out) &&
             tess_dtype_of(L, t) == space.t) {
             tess_grad_pass(L, n->out, t, i);
@@ -407,7 +453,7 @@ static const char *split_operand(const tess_node *n, int k, int j, const tess_sp
 {
     const struct attributes *a = n->attributes;
     const struct operand *o = &a->operand[k];
-    const int64_t all = n->in[o->input]->nd->dim[j], first = o->by.first[j], size = a->nd.dim[space->dim];
+    const int64_t all = n->in[o->input]->nd->dim[j], first = o->by.first[j], size = a->space.dim[space->dim];
     tess_split *of = &s->of[o->input + 1];
     if (s->has[o->input + 1] == TESS_HAS_SOME && of->runs) return NULL; /* it is what the others follow */
     if (is_given(n->in[o->input])) return space->runs > 1 ? "reads an input along several runs" : NULL;
@@ -423,15 +469,24 @@ static const char *split_operand(const tess_node *n, int k, int j, const tess_sp
     return NULL;
 }
 
+/* What the sums of a space that is split so are. */
+static void of_sum(const struct attributes *a, const tess_split *space, tess_splits *s)
+{
+    s->has[0] = TESS_HAS_SUM;
+    for (int k = 0; k < a->kept; k++)
+        if (a->order[k] == space->dim) s->has[0] = TESS_HAS_SOME, s->of[0].dim = k;
+}
+
 static const char *split(const tess_node *n, int slot, const tess_split *is, tess_splits *s)
 {
     const struct attributes *a = n->attributes;
     tess_split space = *is;
+    if (slot == 0 && a->sums) space.dim = a->order[is->dim];
     for (int k = 0; k < a->operands && slot; k++) {
         const struct operand *o = &a->operand[k];
         if (o->input != slot - 1) continue;
-        const int d = goes_along(&o->by, a->nd.rank, is->dim);
-        const int64_t all = n->in[o->input]->nd->dim[is->dim], size = d < 0 ? 1 : a->nd.dim[d];
+        const int d = goes_along(&o->by, a->space.rank, is->dim);
+        const int64_t all = n->in[o->input]->nd->dim[is->dim], size = d < 0 ? 1 : a->space.dim[d];
         int from, runs;
         if (d < 0 || o->by.step[is->dim] != 1) return "reads in steps";
         space.dim = d;
@@ -444,6 +499,7 @@ static const char *split(const tess_node *n, int slot, const tess_split *is, tes
         s->has[slot] = TESS_HAS_SOME, s->of[slot] = *is;
     }
     s->has[0] = TESS_HAS_SOME, s->of[0] = space;
+    if (a->sums) of_sum(a, &space, s);
     for (int k = 0; k < a->operands; k++) {
         const struct operand *o = &a->operand[k];
         const int j = o->by.along[space.dim];
@@ -470,7 +526,10 @@ static int64_t first_of(const tess_split *of, int64_t first, const tess_portion 
 static void keep(tess_node *n, const tess_splits *s, const tess_portion *share)
 {
     struct attributes *a = n->attributes;
-    const tess_split *space = &s->of[0];
+    tess_split of = s->of[0];
+    const tess_split *space = &of;
+    if (a->sums && s->has[0] == TESS_HAS_SOME) of.dim = a->order[of.dim];
+    a->space.dim[of.dim] = tess_portion_of(share, a->space.dim[of.dim]);
     for (int k = 0; k < a->operands; k++) {
         struct operand *o = &a->operand[k];
         const int j = o->by.along[space->dim];
@@ -484,6 +543,17 @@ static void keep(tess_node *n, const tess_splits *s, const tess_portion *share)
 
 static const tess_op op = {
     .name = "any_map",
+    .takes = "a?, b?, c?, d?, e?",
+    .reads = TESS_READS_IN0 | TESS_READS_IN1 | TESS_READS_IN2 | TESS_READS_IN3 | TESS_READS_IN4,
+    .infer = tess_nd_infer,
+    .forward = forward,
+    .backward = backward,
+    .split = split,
+    .keep = keep,
+};
+
+static const tess_op fold_op = {
+    .name = "any_fold",
     .takes = "a?, b?, c?, d?, e?",
     .reads = TESS_READS_IN0 | TESS_READS_IN1 | TESS_READS_IN2 | TESS_READS_IN3 | TESS_READS_IN4,
     .infer = tess_nd_infer,

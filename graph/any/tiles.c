@@ -5,11 +5,16 @@
 
 tess_nd_tile tess_nd_tile_of(const tess_lower *L, const tess_tensor *t, int i)
 {
-    tess_nd_tile o = {.rank = t->nd->rank, .size = 1, .t = tess_dtype_of(L, t)};
+    return tess_nd_tile_as(L, t->nd, tess_dtype_of(L, t), i);
+}
+
+tess_nd_tile tess_nd_tile_as(const tess_lower *L, const tess_nd *nd, tess_dtype t, int i)
+{
+    tess_nd_tile o = {.rank = nd->rank, .size = 1, .t = t};
     const int64_t left = L->g->batch - tess_first_sample(L, i),
                   s = L->g->tile_sequences < left ? L->g->tile_sequences : left;
-    memcpy(o.dim, t->nd->dim, sizeof o.dim);
-    if (t->nd->at >= 0) o.dim[t->nd->at] = s * t->nd->times;
+    memcpy(o.dim, nd->dim, sizeof o.dim);
+    if (nd->at >= 0) o.dim[nd->at] = s * nd->times;
     for (int d = o.rank - 1; d >= 0; d--) {
         o.by[d] = o.size;
         o.size *= o.dim[d];
@@ -73,10 +78,23 @@ void tess_nd_emit_map(tess_lower *L, const tess_any_map_arg *a, const tess_use *
     tess_emit(L, tess_any_map, kept, use, n);
 }
 
+/* The operand of which a space has the most elements, the last of these. */
+static int largest_of(const tess_any_map_arg *a)
+{
+    int64_t most = 0;
+    int which = 0;
+    for (int k = 0; k < a->operands; k++) {
+        int64_t size = 1;
+        for (int d = 0; d < a->rank; d++) size *= a->in[k].by[d] ? a->dim[d] : 1;
+        if (!a->index[k] && size >= most) most = size, which = k;
+    }
+    return which;
+}
+
 void tess_nd_emit_fold(tess_lower *L, const tess_any_map_arg *a, const int *order, int kept, const tess_use *use)
 {
     tess_any_fold_arg *f = tess_arg_copy(L, &(tess_any_fold_arg){.map = *a, .kept = kept}, sizeof *f);
-    const int over = a->rank - kept, largest = a->operands - 1;
+    const int over = a->rank - kept, largest = largest_of(a);
     int to[TESS_RANK_MOST];
     bool is_kept[TESS_RANK_MOST] = {false};
     unsigned n = 1;

@@ -627,8 +627,8 @@ def _rms_norm(g, out, x, shape, weight=None, eps=None):
 @rule("group_norm")
 def _group_norm(g, out, x, groups, weight=None, bias=None, eps=1e-5, cudnn=True):
     parts = g.reshape(x, [x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]])
-    y = _normed(g, parts, range(2, len(parts.shape)), eps, None, None, [])[0]
-    return _affine(g, g.reshape(y, x.shape), weight, bias, [1])
+    weight, bias = (v if v is None else g.reshape(v, parts.shape[1:3]) for v in (weight, bias))
+    return g.reshape(_normed(g, parts, range(2, len(parts.shape)), eps, weight, bias, [1, 2])[0], x.shape)
 
 
 @rule("_native_batch_norm_legit_functional", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit")
