@@ -252,8 +252,12 @@ TESS_CLONES static void fill(const tess_strides *s, int64_t one, const int32_t *
         read_run(s, x, s->at + first * one, one, n, to);
         return;
     }
+    const int64_t by = at->rank ? s->by[at->rank - 1] : 0;
+    if (walk_run(at, n) == n) { /* most are of one run, for which it is copied in vain */
+        read_run(s, x, s->at + walk_at(at, s->by), by, n, to);
+        return;
+    }
     walk w = *at;
-    const int64_t by = w.rank ? s->by[w.rank - 1] : 0;
     for (int64_t k = 0; k < n;) {
         const int64_t run = walk_run(&w, n - k);
         read_run(s, x, s->at + walk_at(&w, s->by), by, run, to + k);
@@ -269,8 +273,8 @@ TESS_CLONES static void put(const tess_any_map_arg *a, int64_t one, const map_bl
         put_run(a, from, 0, out, a->out.at + first * one, one, n);
         return;
     }
+    const int64_t by = at->rank ? a->out.by[at->rank - 1] : 1;
     walk w = *at;
-    const int64_t by = w.rank ? a->out.by[w.rank - 1] : 1;
     for (int64_t k = 0; k < n;) {
         const int64_t run = walk_run(&w, n - k);
         put_run(a, from, k, out, a->out.at + walk_at(&w, a->out.by), by, run);
