@@ -97,7 +97,7 @@ enum { TESS_ND_OPERANDS = 5 };
 /* Returns what value `result` of a draft is at each place of a space. */
 tess_tensor *tess_nd_map(tess_graph *g, const tess_draft *draft, int result, const tess_nd_operand *operand,
                          int operands, tess_dims space);
-/* Returns the sum of that over a set of the space's dimensions, bits; what is summed lies nowhere. */
+/* Returns the sum of that, of floats, over a set of the space's dimensions, bits; what is summed lies nowhere. */
 tess_tensor *tess_nd_fold(tess_graph *g, const tess_draft *draft, int result, const tess_nd_operand *operand,
                           int operands, tess_dims space, unsigned dims);
 /* Returns the reduction of x over a set of dimensions, bits. */

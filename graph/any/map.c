@@ -170,6 +170,7 @@ static tess_tensor *described(tess_graph *g, const tess_draft *draft, int result
         if (operand[k].t) in[inputs++] = operand[k].t;
     if (inputs && !tess_nd_are("map", in, inputs)) return NULL;
     const tess_element e = (tess_element)draft->step[result].element;
+    if (sums && (!inputs || e != TESS_REAL)) return tess_nd_wrong("fold", in, inputs, "sums are of floats of tensors");
     for (int k = 0; k < operands; k++) {
         o[k] = operand[k];
         if (!fits(&o[k], &space)) return tess_nd_wrong("map", in, inputs, "one of them is read beyond its bounds");
@@ -201,12 +202,6 @@ tess_tensor *tess_nd_map(tess_graph *g, const tess_draft *draft, int result, con
 tess_tensor *tess_nd_fold(tess_graph *g, const tess_draft *draft, int result, const tess_nd_operand *operand,
                           int operands, tess_dims space, unsigned dims)
 {
-    bool any = false;
-    for (int k = 0; k < operands; k++) any |= operand[k].t != NULL;
-    if (!any || draft->step[result].element != TESS_REAL) {
-        tess_tensor *x = tess_nd_map(g, draft, result, operand, operands, space);
-        return x ? tess_nd_reduce(x, TESS_REDUCE_SUM, dims) : NULL;
-    }
     return described(g, draft, result, operand, operands, space, true, dims);
 }
 

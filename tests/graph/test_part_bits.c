@@ -98,10 +98,11 @@ static void same(tess_dtype t, tess_keeping keeping)
     uint64_t taken;
     const uint64_t one = train(t, keeping, 1, &taken);
     CHECK(taken == 0);
-    CHECK(train(t, keeping, 2, &taken) == one);
-    CHECK(taken > 0);
-    CHECK(train(t, keeping, 4, &taken) == one);
-    CHECK(taken > 0);
+    for (int workers = 2; workers <= 4; workers += 2) { /* where others have the cores, a worker may come too late */
+        taken = 0;
+        for (int turn = 0; turn < 5 && !taken; turn++) CHECK(train(t, keeping, workers, &taken) == one);
+        CHECK(taken > 0);
+    }
 }
 
 TEST(bits_of_bf16_are_those_of_one_worker)

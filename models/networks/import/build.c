@@ -279,7 +279,9 @@ static tess_status reduce(building *b, const node *of)
     TESS_TRY(fn_of(b, of, reductions, 8, &k));
     const value *v = &b->n->value[of->in[0]];
     const form *f = &b->form[of->in[0]];
-    if (k == TESS_REDUCE_SUM && v->element == TESS_REAL && !f->t && (v->uses == 1 || f->cost == 0))
+    bool computed = false; /* of what there is, not of indices alone */
+    for (int j = 0; j < f->operands; j++) computed |= f->operand[j].t != NULL;
+    if (k == TESS_REDUCE_SUM && v->element == TESS_REAL && computed && !f->t && (v->uses == 1 || f->cost == 0))
         return take(b, of, tess_nd_fold(b->g, f->draft, f->result, f->operand, f->operands, v->dims, set));
     TESS_TRY(settle_all(b, of));
     return take(b, of, tess_nd_reduce(b->form[of->in[0]].t, (tess_reduction)k, set));
