@@ -1,6 +1,7 @@
 /* conv_library: a convolution by oneDNN, cut into problems of equal size, of some samples by some channels, one a part.
  * The library's kernels want their own layouts: each part brings its x and y there, or what it makes back, while they
- * are in cache, and w is brought once for all. What w's gradient sums over parts of samples is added up in their order.
+ * are in cache, and w is brought once for all. What w's gradient sums over samples is added up in their order: within a
+ * part problem by problem, and then part by part.
  * So bits depend on shapes alone.
  *
  * All of this lies in the task's scratch: a part's room, and behind it blocks of w that all parts share. */
@@ -16,13 +17,15 @@
 
 enum {
     SPACE = TESS_CONV_SPACE,
-    SIDES = 3 + SPACE,    /* of a tensor at most: groups, channels twice, space */
-    PARTS = 8,            /* as many there should be at least, */
-    WORK = 16 << 20,      /* of so many flops, */
-    CHANNELS = 128,       /* and of so many channels; of more where the window is small: */
-    TAPS = 1152,          /* so many products of an element of x */
-    FEWEST = 32,          /* channels */
-    SUMS_BYTES = 8 << 20, /* of w's gradient beside itself */
+    SIDES = 3 + SPACE,       /* of a tensor at most: groups, channels twice, space */
+    PARTS = 8,               /* as many there should be at least, */
+    WORK = 16 << 20,         /* of so many flops, */
+    CHANNELS = 128,          /* and of so many channels; of more where the window is small: */
+    TAPS = 1152,             /* so many products of an element of x */
+    FEW = 128,               /* positions of all samples: of fewer w costs more to bring than it saves */
+    FEWEST = 32,             /* channels */
+    SUMS_BYTES = 2 << 20,    /* of w's gradient beside itself */
+    SAMPLES_BYTES = 2 << 20, /* of a problem's x and y */
     LINE = 64,
 };
 
@@ -40,7 +43,8 @@ typedef struct side {
 struct conv_library {
     tess_any_conv_arg a;
     int written;
-    int64_t samples, groups, inputs, outputs; /* of a part */
+    int64_t samples, groups, inputs, outputs; /* of a problem */
+    int64_t turn;                             /* samples of a part */
     bool flip[SPACE];                         /* w's window is read backwards */
     int64_t pad[SPACE];                       /* before, with these turned */
     size_t turned;                            /* bytes of a piece of w, dense and turned; 0: is not */
@@ -83,7 +87,7 @@ static int64_t pieces(const conv_library *c)
 /* Parts of the samples. */
 static int64_t turns(const conv_library *c)
 {
-    return c->a.samples / c->samples;
+    return c->a.samples / c->turn;
 }
 /* Of w, that lie in scratch. */
 static int64_t blocks(const conv_library *c)
@@ -106,14 +110,18 @@ static void cut(conv_library *c)
     int64_t most = TAPS / taps > CHANNELS ? TAPS / taps : CHANNELS;
     cut_channels(c, most);
     while (pieces(c) * a->samples < PARTS && most > FEWEST) cut_channels(c, most /= 2);
-    const double work = 2.0 * (double)(walk_size(a->out, SPACE) * taps * c->groups * c->inputs) * (double)c->outputs;
-    if (c->written != CONV_W) {
+    const int64_t positions = walk_size(a->out, SPACE), w = a->groups * a->inputs * a->outputs * taps;
+    const double work = 2.0 * (double)(positions * taps * c->groups * c->inputs) * (double)c->outputs;
+    const int64_t of_sample = c->groups * (c->inputs * walk_size(a->in, SPACE) + c->outputs * positions);
+    const int64_t most_samples = SAMPLES_BYTES / ((int64_t)sizeof(float) * of_sample);
+    if (c->written == CONV_W) {
+        const int64_t sums = SUMS_BYTES / (w * (int64_t)sizeof(float));
+        c->turn = a->samples / divisor(a->samples, least(PARTS / pieces(c), sums));
+        c->samples = divisor(c->turn, most_samples);
+    } else {
         const int64_t some = work < WORK ? (int64_t)(WORK / work) : 1;
-        c->samples = divisor(a->samples, least(some, a->samples * pieces(c) / PARTS));
-        return;
+        c->turn = c->samples = divisor(a->samples, least(least(some, most_samples), a->samples * pieces(c) / PARTS));
     }
-    const int64_t bytes = a->groups * a->inputs * a->outputs * taps * 4, sums = SUMS_BYTES / bytes;
-    c->samples = a->samples / divisor(a->samples, least(PARTS / pieces(c), sums));
 }
 
 /* ---- describing ---- */
@@ -325,7 +333,7 @@ static conv_library *describe(const tess_any_conv_arg *a, int written, tess_dtyp
     geometry g = {0};
     *c = (conv_library){.a = *a, .written = written};
     const dnnl_data_type_t as = tess_library_type(tess_mm_as(in));
-    if (!geometry_of(c, &g)) return forget(c), NULL;
+    if (a->samples * walk_size(a->out, SPACE) < FEW || !geometry_of(c, &g)) return forget(c), NULL;
     cut(c);
     c->of_run = run_desc(c, &g, as, written == CONV_Y && a->to == TESS_BF16 && !a->acc ? as : dnnl_f32);
     bool fits = c->of_run;
@@ -334,7 +342,7 @@ static conv_library *describe(const tess_any_conv_arg *a, int written, tess_dtyp
     c->of_scratch = dnnl_primitive_desc_query_md(c->of_run, dnnl_query_scratchpad_md, 0);
     c->scratch = c->room = lines(dnnl_memory_desc_get_size(c->of_scratch));
     for (int k = 0; k < CONV_TENSORS; k++)
-        if (k != CONV_W && !c->side[k].same) c->room += c->side[k].bytes;
+        if (k != CONV_W ? !c->side[k].same : c->turn > c->samples) c->room += c->side[k].bytes;
     return c;
 }
 
@@ -407,11 +415,10 @@ static place place_of(const conv_library *c, int64_t piece)
 }
 
 /* Where a part's begins in the tile. */
-static char *tile_of(const task *t, int which, int64_t piece, int64_t turn)
+static char *tile_of(const task *t, int which, int64_t piece, int64_t sample)
 {
     const tess_any_conv_arg *a = &t->c->a;
     const place p = place_of(t->c, piece);
-    const int64_t sample = turn * t->c->samples;
     const int64_t at = which == CONV_X   ? sample * a->x[0] + (p.group * a->inputs + p.input) * a->x[1]
                        : which == CONV_Y ? sample * a->y[0] + (p.group * a->outputs + p.output) * a->y[1]
                                          : p.group * a->w_group + p.output * a->w[0] + p.input * a->w[1];
@@ -496,20 +503,15 @@ static void put_block(void *of, int64_t piece)
     if (c->turned) turn_window(c, to, flat, true, t->acc);
 }
 
-static void part(void *of, int64_t k)
+/* Samples from one on; `w` is the block that is read or written. */
+static void problem(const task *t, int64_t piece, int64_t sample, char *w, char *room)
 {
-    const task *t = of;
     const conv_library *c = t->c;
-    const int64_t piece = k % pieces(c), turn = k / pieces(c);
-    char *room = tess_part_room(t->room, c->room), *next = room + c->scratch, *at[CONV_TENSORS];
+    char *next = room + c->scratch, *at[CONV_TENSORS];
     for (int which = 0; which < CONV_TENSORS; which++) {
         const side *s = &c->side[which];
-        at[which] = tile_of(t, which, piece, turn);
-        if (s->same) continue;
-        if (which == CONV_W) {
-            at[which] = block_of(t, c->written == CONV_W ? k : piece);
-            continue;
-        }
+        at[which] = which == CONV_W ? w : tile_of(t, which, piece, sample);
+        if (s->same || which == CONV_W) continue;
         if (which != c->written) bring(s, at[which], next);
         at[which] = next, next += s->bytes;
     }
@@ -520,7 +522,22 @@ static void part(void *of, int64_t k)
         o[which] = (operand){(which == c->written ? written : read)[which], c->side[which].theirs, at[which]};
     execute(t->run, CONV_TENSORS + 1, o);
     if (c->written != CONV_W && !c->side[c->written].same)
-        put_back(&c->side[c->written], at[c->written], tile_of(t, c->written, piece, turn), t->acc);
+        put_back(&c->side[c->written], at[c->written], tile_of(t, c->written, piece, sample), t->acc);
+}
+
+static void part(void *of, int64_t k)
+{
+    const task *t = of;
+    const conv_library *c = t->c;
+    const side *w = &c->side[CONV_W];
+    const int64_t piece = k % pieces(c), first = k / pieces(c) * c->turn;
+    char *room = tess_part_room(t->room, c->room), *more = room + c->room - w->bytes,
+         *block = w->same ? tile_of(t, CONV_W, piece, 0) : block_of(t, c->written == CONV_W ? k : piece);
+    problem(t, piece, first, block, room);
+    for (int64_t sample = c->samples; sample < c->turn; sample += c->samples) {
+        problem(t, piece, first + sample, more, room);
+        add_block((float *)(void *)block, (const float *)(const void *)more, (int64_t)(w->bytes / sizeof(float)));
+    }
 }
 
 /* Kernels are made when they are first run: a plan makes none. */
