@@ -257,8 +257,9 @@ TEST(outputs)
     write_file("net/weights.safetensors", weights, sizeof weights);
     DONE("run", "net", "--in", "few.npy", "--out", "d.npy");
     CHECK_HAS(ran.out, "d of 47 samples: d.npy");
-    DONE("run", "net", "--in", "x=few.npy", "--out", "r.npy", "--output", "turned", "memory.cpu=16MiB");
-    DONE("run", "net", "--in", "x=few.npy", "--out", "a.npy", "--output", "top");
+    DONE("run", "net", "--in", "x=few.npy", "--out", "turned=r.npy,top=a.npy", "memory.cpu=16MiB");
+    DONE("run", "net", "--in", "few.npy", "--out", "./a=b.npy", "--output", "top");
+    CHECK(access("a=b.npy", F_OK) == 0);
     size_t bytes;
     char *d = read_file("d.npy", &bytes), *r = read_file("r.npy", &bytes), *a = read_file("a.npy", &bytes);
     const char *of_d = read_npy(d, "'<f4', 'fortran_order': False, 'shape': (47, 5,)"), *of_r = read_npy(r, "(47, 5,)"),
@@ -284,6 +285,8 @@ TEST(outputs)
     FAILS(2, ("run", "net", "--in", "wide.npy", "--out", "y.npy"), "has shape (30,8)");
     FAILS(2, ("run", "net", "--in", "x.npy", "--out", "none/y.npy"), "cannot be written");
     FAILS(2, ("run", "net", "--in", "x.npy"), "--out: is missing");
+    FAILS(2, ("run", "net", "--in", "x.npy", "--out", "top="), "--out: ");
+    FAILS(2, ("run", "net", "--in", "x.npy", "--out", "top=y.npy", "--output", "d"), "d, but --out names top");
     FAILS(2, ("run", "out", "--in", "x.npy", "--out", "y.npy"), "out");
 }
 

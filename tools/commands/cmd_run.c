@@ -7,7 +7,7 @@
 enum { IN, OUT, OUTPUT, OPTIONS };
 static const option OURS[OPTIONS] = {
     {"--in", "FILES", "x.npy, or x=x.npy,mask=m.npy where several inputs are read", NULL},
-    {"--out", "FILE", "the .npy file that is written", NULL},
+    {"--out", "FILES", "the .npy file that is written, or y=y.npy,z=z.npy of several outputs", NULL},
     {"--output", "NAME", "which output beside the loss; the first that has samples if not given", NULL}};
 
 /* The network is run by as many samples as it was exported for. */
@@ -30,6 +30,29 @@ static tess_status config_of(const char *dir, int count, char **said, tess_confi
     return status == TESS_OK ? tess_config_resolve(config, tess_ranks()) : status;
 }
 
+/* "y.npy", "y=y.npy" or "y=y.npy,z=z.npy": an output each. A path may have an = behind its first folder. */
+static tess_status write_each(const tess_config *c, const option *o)
+{
+    char *text = tess_format("%s", o[OUT].value), *rest = text;
+    tess_status status = TESS_OK;
+    for (char *part; status == TESS_OK && (part = strsep(&rest, ","));) {
+        char *path = part + strcspn(part, "=/");
+        const char *name = *path == '=' ? part : o[OUTPUT].value;
+        if (*path == '=')
+            *path++ = '\0';
+        else
+            path = part;
+        if (name == part && o[OUTPUT].value && strcmp(name, o[OUTPUT].value) != 0)
+            status = tess_error(TESS_INVALID, "--output", "%.64s, but --out names %.64s", o[OUTPUT].value, name);
+        else if (!*path || (name && !*name))
+            status = tess_error(TESS_INVALID, "--out", "%.200s, expected FILE or NAME=FILE,NAME=FILE", o[OUT].value);
+        else
+            status = tess_outputs(c, o[IN].value, path, name);
+    }
+    free(text);
+    return status;
+}
+
 static tess_status run(int argc, char **argv)
 {
     option o[OPTIONS];
@@ -41,7 +64,7 @@ static tess_status run(int argc, char **argv)
     for (int k = IN; k <= OUT; k++)
         if (!o[k].value) return tess_error(TESS_INVALID, o[k].name, "is missing (%s)", o[k].help);
     tess_status status = config_of(argv[1], rest - 1, argv + 2, &config);
-    if (status == TESS_OK) status = tess_outputs(&config, o[IN].value, o[OUT].value, o[OUTPUT].value);
+    if (status == TESS_OK) status = write_each(&config, o);
     tess_config_free(&config);
     return status;
 }
@@ -55,7 +78,7 @@ static void help(FILE *out)
 }
 
 const command cmd_run = {"run",
-                         "run DIR --in FILES --out FILE [--output NAME] [KEY=VALUE ...]",
+                         "run DIR --in FILES --out FILES [--output NAME] [KEY=VALUE ...]",
                          "Writes what an exported network makes of arrays, without training.",
                          help,
                          run,
