@@ -3,7 +3,8 @@
     tests/bench/exported.py BUILD [TURNS [ROW ...]]        run by a Python with torch, torchvision and transformers
 
 A step is forward, backward, AdamW; PyTorch's bf16 is autocast over fp32 weights. The median of a turn's steps counts,
-and the median of the turns. Each row is added to results/exported.tsv.
+and the median of the turns; of memory the most that a process held at once, its libraries included. Each row is added to
+results/exported.tsv.
 
 ROWs: resnet18 vit-small unet gpt2, each with -bf16 behind it for bf16.
 """
@@ -13,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
 
@@ -125,21 +127,40 @@ def command(build):
     return os.path.join(os.path.realpath(build), "tools/tessera")
 
 
+def watched(call, at=None):
+    """What a process prints, and the most MiB that it held: what rusage says of a child is its parent's, if that is
+    larger, so the process's own count is read while it runs."""
+    most = [0]
+    with subprocess.Popen(call, cwd=at, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        def look():
+            while process.poll() is None:
+                try:
+                    with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
+                        most[0] = max([most[0], *(int(line.split()[1]) for line in file if line.startswith("VmHWM"))])
+                except OSError:
+                    pass
+                time.sleep(0.02)
+        thread = threading.Thread(target=look)
+        thread.start()
+        out, err = process.communicate()
+        thread.join()
+    if process.returncode:
+        sys.exit(err)
+    return out, most[0] / 1024
+
+
 def ours(build, at, bf16):
-    done = subprocess.run([command(build), "train", "run.json", f"bf16.enabled={str(bf16).lower()}"], cwd=at,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        sys.exit(done.stderr)
+    held = watched([command(build), "train", "run.json", f"bf16.enabled={str(bf16).lower()}"], at)[1]
     with open(os.path.join(at, "out/metrics.jsonl"), encoding="utf-8") as file:
-        return statistics.median([json.loads(line)["seconds"] for line in file][1:])
+        return statistics.median([json.loads(line)["seconds"] for line in file][1:]), held
 
 
 def family(build, bf16):
-    said = subprocess.run([command(build), "bench", "--steps", str(STEPS), "data.seq_length=512", "train_batch_size=2",
-                           "train_micro_batch_size_per_gpu=2", "gradient_clipping=0",
-                           f"bf16.enabled={str(bf16).lower()}"], capture_output=True, text=True, check=True).stdout
+    said, held = watched([command(build), "bench", "--steps", str(STEPS), "data.seq_length=512", "train_batch_size=2",
+                          "train_micro_batch_size_per_gpu=2", "gradient_clipping=0",
+                          f"bf16.enabled={str(bf16).lower()}"])
     words = next(line for line in said.splitlines() if "tokens/s" in line).replace(",", "").split()
-    return 2 * 512 / float(words[words.index("tokens/s") - 1])
+    return 2 * 512 / float(words[words.index("tokens/s") - 1]), held
 
 
 ROWS = {"resnet18": (resnet18, "ResNet-18, 8 x 224 x 224"), "vit-small": (vit_small, "ViT-small, 8 x 224 x 224"),
@@ -157,8 +178,8 @@ def main():
         with tempfile.TemporaryDirectory(dir=".") as to:
             exported(make, to)
             def one():
-                call = [sys.executable, __file__, "--theirs", name, str(int(bf16))]
-                return json.loads(subprocess.run(call, capture_output=True, text=True, check=True).stdout)
+                said, held = watched([sys.executable, __file__, "--theirs", name, str(int(bf16))])
+                return json.loads(said), held
             sides = {"ours": lambda: ours(build, to, bf16), "PyTorch": one}
             if name == "gpt2":
                 sides["the family"] = lambda: family(build, bf16)
@@ -169,9 +190,11 @@ def main():
                     met[side].append(sides[side]())
         mine, title = met.pop("ours"), f"{title}, {'bf16' if bf16 else 'fp32'}"
         for side, their in met.items():
-            times = statistics.median(t / m for t, m in zip(their, mine))
-            fields = [f"{statistics.median(mine):.3f}", f"{statistics.median(their):.3f}", f"{times:.2f}"]
-            print(f"{title}: {fields[0]} s a step, {side} {fields[1]}, {fields[2]} times", flush=True)
+            times = statistics.median(t / m for (t, _), (m, _) in zip(their, mine))
+            (fast, held), (slow, most) = (map(statistics.median, zip(*both)) for both in (mine, their))
+            fields = [f"{fast:.3f}", f"{slow:.3f}", f"{times:.2f}", f"{held:.0f}", f"{most:.0f}"]
+            print(f"{title}: {fields[0]} s a step, {side} {fields[1]}, {fields[2]} times; {fields[3]} MiB, {side} "
+                  f"{fields[4]}", flush=True)
             subprocess.run([os.path.join(HERE, "record.sh"), "exported", f"exported.py BUILD {turns} {row}", title,
                             side, "--", *fields], check=True)
 
