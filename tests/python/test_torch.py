@@ -222,6 +222,7 @@ def dropouts():
         def forward(self, x):
             x = x + self.planes(self.conv(self.first(x)[:, None])).mean(1)
             y = F.scaled_dot_product_attention(x, x, x, is_causal=True, dropout_p=0.1)
+            y = y * torch.empty(x.shape[0], 1, 1).bernoulli_(0.7).div_(0.7)  # a layer that some samples do without
             kept = F.dropout(x * 0 + 1, 0.25)
             return (self.inner(self.layer(x) + y) * kept).square().mean(), {"kept": kept}
     torch.manual_seed(0)

@@ -228,19 +228,24 @@ class _Replay(torch.fx.Interpreter):
     """Runs an exported program as it will be run, with the dropouts of a key."""
     draws = 0
 
-    def dropped(self, x, p, shape=None):
-        shape = x.shape if shape is None else shape
+    def stays(self, shape, p):
+        """Returns ones, and zeros of a chance of p."""
         self.draws += 1
         key = [word[0] for word in _threefry(KEY, np.full(1, self.draws, np.uint32))]
         words = _threefry(key, np.arange(int(np.prod(shape)), dtype=np.uint32))
         stays = ((words[0] ^ words[1]) >> np.uint32(8)) < least_dropped(p)
-        return x * torch.from_numpy(stays.reshape(shape).astype(np.float32) * np.float32(1 / (1 - p) if p < 1 else 0))
+        return torch.from_numpy(stays.reshape(tuple(shape)).astype(np.float32))
+
+    def dropped(self, x, p, shape=None):
+        return x * (self.stays(x.shape if shape is None else shape, p) * np.float32(1 / (1 - p) if p < 1 else 0))
 
     def call_function(self, target, args, kwargs):
         name = _name(target).rstrip("_")
         if name in ("dropout", "feature_dropout") and args[1] and args[2]:
             x = args[0]
             return self.dropped(x, args[1], None if name == "dropout" else (*x.shape[:2], *(1 for _ in x.shape[2:])))
+        if name == "bernoulli" and len(args) > 1 and isinstance(args[1], float):
+            return self.stays(args[0].shape, 1 - args[1]).to(args[0].dtype)
         if name == "scaled_dot_product_attention":
             return self.attention(*args, **kwargs)
         return super().call_function(target, args, kwargs)
