@@ -104,35 +104,37 @@ static void *made(const tess_any_conv_arg *a, int written, tess_dtype in, void *
     return use[written];
 }
 
-static bool one(const problem *p, int written, tess_dtype in, bool acc)
+/* Numbers that any dtype has, so that all expect the same. */
+static double *some_values(int64_t n)
 {
-    const tess_dtype to = written == CONV_Y || (written == CONV_W && acc) ? in : TESS_F32;
-    tess_any_conv_arg a = arg_of(p);
-    a.to = to, a.acc = acc;
-    const int64_t size[] = {a.samples * a.groups * a.inputs * walk_size(a.in, SPACE),
-                            a.groups * a.outputs * a.inputs * walk_size(a.window, SPACE),
-                            a.samples * a.groups * a.outputs * walk_size(a.out, SPACE)};
-    double *value[CONV_TENSORS];
+    double *x = new_values(n, 1);
+    for (int64_t i = 0; i < n; i++) x[i] = rint(8 * x[i]) / 8;
+    return x;
+}
+
+/* Makes it in a dtype, with `acc` added to what was there, and returns whether the library does. */
+static bool one(const problem *p, tess_any_conv_arg a, int written, tess_dtype in, const int64_t *size,
+                double *const *value, const double *sum)
+{
+    const tess_dtype to = written == CONV_Y || (written == CONV_W && a.acc) ? in : TESS_F32;
+    const int64_t n = size[written];
     void *buffer[CONV_TENSORS];
-    for (int k = 0; k < CONV_TENSORS; k++) {
-        value[k] = new_values(size[k], 1);
-        if (k == written && !acc) memset(value[k], 0, (size_t)size[k] * sizeof **value);
-        buffer[k] = k != written || acc ? real_of(value[k], size[k], k == written ? to : in)
-                                        : poison((size_t)size[k] * tess_dtype_size(to));
-    }
+    double *want = bytes_of((size_t)n * sizeof *want);
+    a.to = to;
+    for (int64_t i = 0; i < n; i++) want[i] = sum[i] + (a.acc ? value[written][i] : 0);
+    for (int k = 0; k < CONV_TENSORS; k++)
+        buffer[k] = k != written || a.acc ? real_of(value[k], size[k], k == written ? to : in)
+                                          : poison((size_t)n * tess_dtype_size(to));
     TESS_ASSERT(tess_any_conv_fits(&a));
-    expect(&a, written, value[CONV_X], value[CONV_W], value[CONV_Y]);
-    const size_t bytes = (size_t)size[written] * tess_dtype_size(to);
     const bool library = tess_conv_library(&a, written, in) != NULL;
     for (int across = 0; across < 2; across++) {
         tess_matrix_across(across);
-        void *got = made(&a, written, in, buffer, bytes);
-        if (!near(got, to, value[written], size[written]))
+        void *got = made(&a, written, in, buffer, (size_t)n * tess_dtype_size(to));
+        if (!near(got, to, want, n))
             CHECK_SAY("%s: writes %c, of %s to %s%s%s", p->name, "xwy"[written], tess_dtype_name(in),
-                      tess_dtype_name(to), acc ? ", adds" : "", library && !across ? ", by the library" : "");
+                      tess_dtype_name(to), a.acc ? ", adds" : "", library && !across ? ", by the library" : "");
     }
     tess_matrix_across(false);
-    forget();
     return library;
 }
 
@@ -140,8 +142,22 @@ TEST(convolutions)
 {
     int by_library = 0, all = 0;
     for (int k = 0; k < PROBLEMS; k++)
-        for (int written = 0; written < CONV_TENSORS; written++) EACH_REAL(in)
-    for (int acc = 0; acc < 2; acc++, all++) by_library += one(&problems[k], written, in, acc);
+        for (int written = 0; written < CONV_TENSORS; written++) {
+            tess_any_conv_arg a = arg_of(&problems[k]);
+            const int64_t size[] = {a.samples * a.groups * a.inputs * walk_size(a.in, SPACE),
+                                    a.groups * a.outputs * a.inputs * walk_size(a.window, SPACE),
+                                    a.samples * a.groups * a.outputs * walk_size(a.out, SPACE)};
+            double *value[CONV_TENSORS], *sums[CONV_TENSORS];
+            for (int j = 0; j < CONV_TENSORS; j++) sums[j] = value[j] = some_values(size[j]);
+            sums[written] = zeros(size[written]);
+            expect(&a, written, sums[CONV_X], sums[CONV_W], sums[CONV_Y]);
+            for (int acc = 0; acc < 2; acc++) {
+                a.acc = acc;
+                EACH_REAL(in)
+                by_library += one(&problems[k], a, written, in, size, value, sums[written]), all++;
+            }
+            forget();
+        }
     printf("%d of %d by the library\n", by_library, all);
     tess_any_conv_arg a = arg_of(&problems[0]);
     if (tess_mm_lanes() >= 8) CHECK(tess_conv_library(&a, CONV_Y, TESS_F32));
