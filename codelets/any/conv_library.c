@@ -25,7 +25,8 @@ enum {
     FEW = 128,               /* positions of all samples: of fewer w costs more to bring than it saves */
     FEWEST = 32,             /* channels */
     SUMS_BYTES = 2 << 20,    /* of w's gradient beside itself */
-    SAMPLES_BYTES = 2 << 20, /* of a problem's x and y */
+    SAMPLES_BYTES = 2 << 20, /* of a problem's x and y, */
+    MOST_BYTES = 16 << 20,   /* and at most, where one sample has more: each worker has room for it */
     LINE = 64,
 };
 
@@ -46,7 +47,6 @@ struct conv_library {
     int64_t samples, groups, inputs, outputs; /* of a problem */
     int64_t turn;                             /* samples of a part */
     bool flip[SPACE];                         /* w's window is read backwards */
-    int64_t pad[SPACE];                       /* before, with these turned */
     size_t turned;                            /* bytes of a piece of w, dense and turned; 0: is not */
     side side[CONV_TENSORS];
     dnnl_primitive_desc_t of_run;
@@ -103,6 +103,14 @@ static void cut_channels(conv_library *c, int64_t most)
     c->outputs = a->groups > 1 || c->written == CONV_X ? a->outputs : piece(a->outputs, most);
 }
 
+/* Of a sample's x and y in a problem, in fp32. */
+static int64_t bytes_of_sample(const conv_library *c)
+{
+    const tess_any_conv_arg *a = &c->a;
+    return (int64_t)sizeof(float) * c->groups *
+           (c->inputs * walk_size(a->in, SPACE) + c->outputs * walk_size(a->out, SPACE));
+}
+
 static void cut(conv_library *c)
 {
     const tess_any_conv_arg *a = &c->a;
@@ -112,8 +120,7 @@ static void cut(conv_library *c)
     while (pieces(c) * a->samples < PARTS && most > FEWEST) cut_channels(c, most /= 2);
     const int64_t positions = walk_size(a->out, SPACE), w = a->groups * a->inputs * a->outputs * taps;
     const double work = 2.0 * (double)(positions * taps * c->groups * c->inputs) * (double)c->outputs;
-    const int64_t of_sample = c->groups * (c->inputs * walk_size(a->in, SPACE) + c->outputs * positions);
-    const int64_t most_samples = SAMPLES_BYTES / ((int64_t)sizeof(float) * of_sample);
+    const int64_t most_samples = SAMPLES_BYTES / bytes_of_sample(c);
     if (c->written == CONV_W) {
         const int64_t sums = SUMS_BYTES / (w * (int64_t)sizeof(float));
         c->turn = a->samples / divisor(a->samples, least(PARTS / pieces(c), sums));
@@ -189,14 +196,13 @@ static bool geometry_of(conv_library *c, geometry *g)
     for (int d = 0; d < SPACE; d++) {
         const int64_t apart = a->apart[d] < 0 ? -a->apart[d] : a->apart[d], reach = (a->window[d] - 1) * apart;
         c->flip[d] = a->apart[d] < 0 && a->window[d] > 1;
-        c->pad[d] = a->pad[d] + (c->flip[d] ? reach : 0);
-        if (a->between[d] != 1 || c->pad[d] < 0 || c->pad[d] > reach) return false;
-        const int64_t needs = (a->out[d] - 1) * a->step[d] + reach + 1 - a->in[d] - c->pad[d],
-                      behind = needs > 0 ? needs : 0;
-        if (behind > reach || (a->in[d] - reach - 1 + c->pad[d] + behind) / a->step[d] + 1 != a->out[d]) return false;
+        const int64_t pad = a->pad[d] + (c->flip[d] ? reach : 0);
+        if (a->between[d] != 1 || pad < 0 || pad > reach) return false;
+        const int64_t needs = (a->out[d] - 1) * a->step[d] + reach + 1 - a->in[d] - pad, behind = needs > 0 ? needs : 0;
+        if (behind > reach || (a->in[d] - reach - 1 + pad + behind) / a->step[d] + 1 != a->out[d]) return false;
         if (d < first) continue;
         g->step[d - first] = a->step[d], g->apart[d - first] = apart - 1;
-        g->before[d - first] = c->pad[d], g->behind[d - first] = behind;
+        g->before[d - first] = pad, g->behind[d - first] = behind;
     }
     return true;
 }
@@ -335,6 +341,7 @@ static conv_library *describe(const tess_any_conv_arg *a, int written, tess_dtyp
     const dnnl_data_type_t as = tess_library_type(tess_mm_as(in));
     if (a->samples * walk_size(a->out, SPACE) < FEW || !geometry_of(c, &g)) return forget(c), NULL;
     cut(c);
+    if (bytes_of_sample(c) > MOST_BYTES) return forget(c), NULL;
     c->of_run = run_desc(c, &g, as, written == CONV_Y && a->to == TESS_BF16 && !a->acc ? as : dnnl_f32);
     bool fits = c->of_run;
     for (int k = 0; k < CONV_TENSORS && fits; k++) fits = side_of(c, k, k == written ? a->to : in);
@@ -353,20 +360,20 @@ enum { LISTS = 1024 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static known *lists[LISTS];
 
-static known key_of(const tess_any_conv_arg *a, int written, tess_dtype in)
+/* Without the padding's bytes, which are compared too. */
+static void set_key(known *k, const tess_any_conv_arg *a, int written, tess_dtype in)
 {
-    known k;
-    memset(&k, 0, sizeof k); /* the padding too, it is compared */
-    memcpy(&k.a, a, offsetof(tess_any_conv_arg, acc) + sizeof a->acc);
-    k.written = written, k.in = (int)in;
-    return k;
+    memset(k, 0, sizeof *k);
+    memcpy(&k->a, a, offsetof(tess_any_conv_arg, acc) + sizeof a->acc);
+    k->written = written, k->in = (int)in;
 }
 
 conv_library *tess_conv_library(const tess_any_conv_arg *a, int written, tess_dtype in)
 {
     if (tess_mm_across()) return NULL;
-    const known key = key_of(a, written, in);
+    known key;
     uint64_t hash = 0, word;
+    set_key(&key, a, written, in);
     for (size_t i = 0; i + sizeof word <= KEY_BYTES; i += sizeof word) {
         memcpy(&word, (const char *)&key + i, sizeof word);
         hash = tess_random_mix(hash ^ word);
@@ -376,7 +383,7 @@ conv_library *tess_conv_library(const tess_any_conv_arg *a, int written, tess_dt
     while (k && memcmp(k, &key, KEY_BYTES)) k = k->next;
     if (!k) {
         k = tess_alloc(sizeof *k);
-        *k = key;
+        set_key(k, a, written, in);
         k->way = describe(a, written, in);
         k->next = lists[hash % LISTS], lists[hash % LISTS] = k;
     }

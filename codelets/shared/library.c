@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { KERNELS = 256 }; /* that the library keeps of those it made last; 50 to 200 KiB were seen */
+enum { KERNELS = 128 }; /* that the library keeps of those it made last: what tess_mm_bytes reckons with */
 
 #ifdef __x86_64__
 enum { ON_X86 = true };

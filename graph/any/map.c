@@ -1,6 +1,7 @@
-/* any_map: an expression over tensors, each read in its own way by one index space. Backward makes, for each operand
- * whose gradient is wanted, the program of its derivative, and puts what that makes where the operand was read:
- * directly where each element was read once, else summed over the dimensions in which it was repeated. */
+/* any_map, any_fold: an expression over tensors, each read in its own way by one index space, and the sum of one over
+ * some dimensions of the space. Backward makes, for each operand whose gradient is wanted, the program of its
+ * derivative, and puts what that makes where the operand was read: directly where each element was read once, else
+ * summed over the dimensions in which it was repeated. */
 #include "any_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -536,27 +537,13 @@ static void keep(tess_node *n, const tess_splits *s, const tess_portion *share)
     }
 }
 
-static const tess_op op = {
-    .name = "any_map",
-    .takes = "a?, b?, c?, d?, e?",
-    .reads = TESS_READS_IN0 | TESS_READS_IN1 | TESS_READS_IN2 | TESS_READS_IN3 | TESS_READS_IN4,
-    .infer = tess_nd_infer,
-    .forward = forward,
-    .backward = backward,
-    .split = split,
-    .keep = keep,
-};
-
-static const tess_op fold_op = {
-    .name = "any_fold",
-    .takes = "a?, b?, c?, d?, e?",
-    .reads = TESS_READS_IN0 | TESS_READS_IN1 | TESS_READS_IN2 | TESS_READS_IN3 | TESS_READS_IN4,
-    .infer = tess_nd_infer,
-    .forward = forward,
-    .backward = backward,
-    .split = split,
-    .keep = keep,
-};
+#define MAP_OP(called)                                                                                                 \
+    {                                                                                                                  \
+        .name = called, .takes = "a?, b?, c?, d?, e?",                                                                 \
+        .reads = TESS_READS_IN0 | TESS_READS_IN1 | TESS_READS_IN2 | TESS_READS_IN3 | TESS_READS_IN4,                   \
+        .infer = tess_nd_infer, .forward = forward, .backward = backward, .split = split, .keep = keep,                \
+    }
+static const tess_op op = MAP_OP("any_map"), fold_op = MAP_OP("any_fold");
 
 /* ---- joining ---- */
 

@@ -161,4 +161,9 @@ TEST(convolutions)
     printf("%d of %d by the library\n", by_library, all);
     tess_any_conv_arg a = arg_of(&problems[0]);
     if (tess_mm_lanes() >= 8) CHECK(tess_conv_library(&a, CONV_Y, TESS_F32));
+    /* A sample of which each worker would hold 64 MiB. */
+    const problem large = {"large", 1, 1, 64, 64, {1, 512, 512}, {1, 3, 3}, ONE, ONE, {0, 1, 1}, 1, false};
+    a = arg_of(&large);
+    CHECK(!tess_conv_library(&a, CONV_Y, TESS_F32));
+    CHECK(tess_any_conv_scratch(&a, CONV_Y, TESS_F32) < 4 << 20);
 }

@@ -1,6 +1,7 @@
 /* The functions that bodies are made of, against the C library in double; and what codelets do far from what
  * tests/ops/ describes. */
 #define CHECK_MAIN
+#include "any.h"
 #include "body.h"
 #include "vector.h"
 
@@ -251,4 +252,38 @@ TEST(attention_scratch_of_long_sequences)
     CHECK(tess_attention_scratch(&a, TESS_BF16) < 33u << 20); /* k, v and their gradients of one head, in fp32 */
     a.rows = a.sequence = 1024;
     CHECK(tess_attention_scratch(&a, TESS_BF16) < 9u << 20); /* with sums of dq of parts, of all heads */
+}
+
+/* ---- sums of maps ------------------------------------------------------------------------------------------------ */
+
+/* The sum of (x - m)^2 over rows or within each, of x (rows, columns) and an m for each result; added to or not. */
+static void fold(int64_t rows, int64_t columns, bool last, bool acc, tess_dtype t)
+{
+    static const tess_fn_step step[] = {{.fn = TESS_FN_load, .of = {0, -1, -1}, .at = 0},
+                                        {.fn = TESS_FN_load, .of = {1, -1, -1}, .at = 1},
+                                        {.fn = TESS_FN_sub, .of = {0, 1, -1}, .at = 0},
+                                        {.fn = TESS_FN_square, .of = {2, -1, -1}, .at = 0}};
+    static const tess_formula f = {4, 2, step};
+    const int64_t kept = last ? columns : rows;
+    tess_any_fold_arg a = {.kept = 1, .last = last};
+    a.map = (tess_any_map_arg){.rank = 2, .operands = 2, .dim = {rows, columns}, .formula = &f, .acc = acc};
+    a.map.in[0] = (tess_strides){.by = {columns, 1}, .t = t};
+    a.map.in[1] = (tess_strides){.by = {!last, last}};
+    double *x = new_values(rows * columns, 1), *m = new_values(kept, 1), *want = new_values(kept, 1);
+    void *in = real_of(x, rows * columns, t), *of = real_of(m, kept, TESS_F32), *out = real_of(want, kept, TESS_F32);
+    for (int64_t k = 0; k < kept && !acc; k++) want[k] = 0;
+    for (int64_t i = 0; i < rows * columns; i++) {
+        const int64_t k = last ? i % columns : i / columns;
+        want[k] += (x[i] - m[k]) * (x[i] - m[k]);
+    }
+    RUN(&tess_any_fold[0], &a, in, of, out);
+    CHECK(near(out, TESS_F32, want, kept));
+    forget();
+}
+
+TEST(folds)
+{
+    static const int64_t shapes[][2] = {{1, 1}, {3, 5}, {300, 7}, {7, 300}, {70, 70}, {2, 40000}, {40000, 3}, {1, 9}};
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
+        for (int way = 0; way < 4; way++) EACH_REAL(t) fold(shapes[k][0], shapes[k][1], way & 1, way & 2, t);
 }
