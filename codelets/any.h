@@ -10,7 +10,8 @@
 extern "C" {
 #endif
 
-enum { TESS_RANK_MOST = 8, TESS_MAP_OPERANDS = 7, TESS_MAP_REGISTERS = 32 };
+/* A formula of so many steps is what a kernel's arguments, 4 KiB, have room for. */
+enum { TESS_RANK_MOST = 8, TESS_MAP_OPERANDS = 7, TESS_MAP_REGISTERS = 32, TESS_MAP_STEPS = 384 };
 
 /* The functions of one element (any.def). */
 typedef enum tess_fn {

@@ -36,12 +36,11 @@ void tess_nd_ends(tess_graph *g, tess_tensor *const *these, int n, tess_tensor *
 
 /* ---- formulas: programs of scalar functions ---------------------------------------------------------------------- */
 
-enum { TESS_FORMULA_STEPS = 512 };
 /* One that is put together. Values are numbers of steps; -1 stands for none. */
 typedef struct tess_draft {
     int steps;
     bool full; /* there were too many */
-    tess_fn_step step[TESS_FORMULA_STEPS];
+    tess_fn_step step[TESS_MAP_STEPS];
 } tess_draft;
 /* Adds a step over values a, b and c, or returns the one that makes the same. */
 int tess_draft_load(tess_draft *d, int operand, tess_element e);

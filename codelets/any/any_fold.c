@@ -92,4 +92,4 @@ static void any_fold(const tess_work *w)
     t.out = w->buf[w->nbuf - 1].ptr;
     tess_parts_run(any_fold_parts(NULL, w->arg), part, &t);
 }
-tess_codelet tess_any_fold[] = {{.name = "any_fold", .dtype = TESS_F32, .cpu = any_fold, .parts = any_fold_parts}};
+TESS_F32_CODELET(any_fold, .parts = any_fold_parts)

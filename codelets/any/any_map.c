@@ -2,6 +2,7 @@
  * dimension, which fill blocks of 256 elements; a step of the program is a loop over a block, so that what is read and
  * branched on for each step is paid for 256 elements. */
 #include "map_impl.h"
+#include "whole_impl.h"
 
 enum { BLOCK = TESS_MAP_BLOCK, PART = 32 << 10 };
 
@@ -14,87 +15,27 @@ enum { BLOCK = TESS_MAP_BLOCK, PART = 32 << 10 };
 #define CASE(name, field, ...)                                                                                         \
     case TESS_FN_##name:                                                                                               \
         EACH(field, __VA_ARGS__);                                                                                      \
-        break
-#define A a->real[i]
-#define B b->real[i]
-#define J a->whole[i]
-#define K b->whole[i]
+        break;
+#define A                     a->real[i]
+#define B                     b->real[i]
+#define C                     c->real[i]
+#define J                     a->whole[i]
+#define K                     b->whole[i]
+#define L                     c->whole[i]
+#define EXP(x)                tess_expf(x)
+#define TANH(x)               tess_tanhf(x)
+#define LIBRARY(f, x)         ((float)f((double)(x)))
+#define LIBRARY_2(f, x, with) ((float)f((double)(x), (double)(with)))
 
 TESS_INLINE void real_step(const tess_fn_step *s, map_block *y, const map_block *a, const map_block *b,
                            const map_block *c, int64_t n)
 {
     switch (s->fn) {
-        CASE(copy, real, A);
-        CASE(stop, real, A);
-        CASE(neg, real, -A);
-        CASE(abs, real, fabsf(A));
-        CASE(sign, real, A > 0 ? 1.0f : A < 0 ? -1.0f : A);
-        CASE(square, real, A * A);
-        CASE(floor, real, floorf(A));
-        CASE(ceil, real, ceilf(A));
-        CASE(round, real, rintf(A));
-        CASE(exp, real, tess_expf(A));
-        CASE(log, real, (float)log((double)A));
-        CASE(log1p, real, (float)log1p((double)A));
-        CASE(expm1, real, (float)expm1((double)A));
-        CASE(sqrt, real, sqrtf(A));
-        CASE(rsqrt, real, 1.0f / sqrtf(A));
-        CASE(cbrt, real, (float)cbrt((double)A));
-        CASE(sin, real, (float)sin((double)A));
-        CASE(cos, real, (float)cos((double)A));
-        CASE(tan, real, (float)tan((double)A));
-        CASE(tanh, real, tess_tanhf(A));
-        CASE(logistic, real, 1.0f / (1.0f + tess_expf(-A)));
-        CASE(erf, real, (float)erf((double)A));
-        CASE(erfc, real, (float)erfc((double)A));
-        CASE(add, real, A + B);
-        CASE(sub, real, A - B);
-        CASE(mul, real, A * B);
-        CASE(div, real, A / B);
-        CASE(rem, real, fmodf(A, B));
-        CASE(max, real, A >= B || A != A ? A : B);
-        CASE(min, real, A <= B || A != A ? A : B);
-        CASE(pow, real, (float)pow((double)A, (double)B));
-        CASE(atan2, real, (float)atan2((double)A, (double)B));
-        CASE(clamp, real, B < A ? A : B > c->real[i] ? c->real[i] : B);
+#define REAL(name, ...) CASE(name, real, __VA_ARGS__)
+#include "expressions.def"
     default:
         TESS_ASSERT(0);
     }
-}
-
-/* As XLA has it. */
-TESS_INLINE int32_t quotient(int32_t a, int32_t b)
-{
-    return b == 0 ? -1 : b == -1 ? (int32_t)(0u - (uint32_t)a) : a / b;
-}
-TESS_INLINE int32_t remainder_of(int32_t a, int32_t b)
-{
-    return b == 0 ? a : b == -1 ? 0 : a % b;
-}
-
-/* Threefry 2x32 of 20 rounds, of the counter (0, c) and a key: its first word, its second, or both combined. */
-TESS_INLINE int32_t threefry(int32_t k0, int32_t k1, int32_t c, int word)
-{
-    static const int turn[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
-    const uint32_t key[3] = {(uint32_t)k0, (uint32_t)k1, (uint32_t)k0 ^ (uint32_t)k1 ^ 0x1BD11BDAu};
-    uint32_t x = key[0], y = (uint32_t)c + key[1];
-    for (int round = 0; round < 5; round++) {
-        for (int j = 0; j < 4; j++) {
-            x += y;
-            y = y << turn[round & 1][j] | y >> (32 - turn[round & 1][j]);
-            y ^= x;
-        }
-        x += key[(round + 1) % 3];
-        y += key[(round + 2) % 3] + (uint32_t)round + 1;
-    }
-    return (int32_t)(word == 0 ? x : word == 1 ? y : x ^ y);
-}
-
-void tess_fold_in(int32_t key[2], int32_t number)
-{
-    const int32_t first = threefry(key[0], key[1], number, 0);
-    key[1] = threefry(key[0], key[1], number, 1);
-    key[0] = first;
 }
 
 TESS_INLINE void whole_step(const tess_fn_step *s, map_block *y, const map_block *a, const map_block *b,
@@ -102,53 +43,34 @@ TESS_INLINE void whole_step(const tess_fn_step *s, map_block *y, const map_block
 {
     const int32_t mask = s->element == TESS_BOOL ? 1 : -1;
     switch (s->fn) {
-        CASE(copy, whole, J);
-        CASE(stop, whole, J);
-        CASE(neg, whole, (int32_t)(0u - (uint32_t)J));
-        CASE(abs, whole, J < 0 ? (int32_t)(0u - (uint32_t)J) : J);
-        CASE(sign, whole, (J > 0) - (J < 0));
-        CASE(square, whole, (int32_t)((uint32_t)J * (uint32_t)J));
-        CASE(not, whole, ~J & mask);
-        CASE(add, whole, (int32_t)((uint32_t)J + (uint32_t)K));
-        CASE(sub, whole, (int32_t)((uint32_t)J - (uint32_t)K));
-        CASE(mul, whole, (int32_t)((uint32_t)J * (uint32_t)K));
-        CASE(div, whole, quotient(J, K));
-        CASE(rem, whole, remainder_of(J, K));
-        CASE(max, whole, J > K ? J : K);
-        CASE(min, whole, J < K ? J : K);
-        CASE(and, whole, J & K);
-        CASE(or, whole, J | K);
-        CASE(xor, whole, J ^ K);
-        CASE(shl, whole, (uint32_t)K < 32 ? (int32_t)((uint32_t)J << (K & 31)) : 0);
-        CASE(shr, whole, (uint32_t)K < 32 ? (int32_t)((uint32_t)J >> (K & 31)) : 0);
-        CASE(clamp, whole, K < J ? J : K > c->whole[i] ? c->whole[i] : K);
-        CASE(threefry, whole, threefry(J, K, c->whole[i], 2));
-        CASE(threefry_0, whole, threefry(J, K, c->whole[i], 0));
-        CASE(threefry_1, whole, threefry(J, K, c->whole[i], 1));
+        CASE(not, whole, ~J & mask)
+#define WHOLE(name, ...) CASE(name, whole, __VA_ARGS__)
+#include "expressions.def"
     default:
         TESS_ASSERT(0);
     }
 }
 
-#define TEST(name, sign)                                                                                               \
-    case TESS_FN_##name:                                                                                               \
-        if (of == TESS_REAL)                                                                                           \
-            EACH(whole, A sign B);                                                                                     \
-        else                                                                                                           \
-            EACH(whole, J sign K);                                                                                     \
-        return true
+void tess_fold_in(int32_t key[2], int32_t number)
+{
+    const int32_t first = tess_threefry(key[0], key[1], number, 0);
+    key[1] = tess_threefry(key[0], key[1], number, 1);
+    key[0] = first;
+}
 
 /* Steps that do not make the element that they take. */
 TESS_INLINE bool other_step(const tess_fn_step *s, tess_element of, map_block *y, const map_block *a,
                             const map_block *b, const map_block *c, int64_t n)
 {
     switch (s->fn) {
-        TEST(lt, <);
-        TEST(le, <=);
-        TEST(gt, >);
-        TEST(ge, >=);
-        TEST(eq, ==);
-        TEST(ne, !=);
+#define TEST(name, sign)                                                                                               \
+    case TESS_FN_##name:                                                                                               \
+        if (of == TESS_REAL)                                                                                           \
+            EACH(whole, A sign B);                                                                                     \
+        else                                                                                                           \
+            EACH(whole, J sign K);                                                                                     \
+        return true;
+#include "expressions.def"
     case TESS_FN_value:
         EACH(whole, s->is.whole);
         return true;
@@ -168,8 +90,8 @@ TESS_INLINE bool other_step(const tess_fn_step *s, tess_element of, map_block *y
             EACH(whole, A != 0);
         else if (s->element == TESS_BOOL)
             EACH(whole, J != 0);
-        else if (s->element == TESS_INT && of == TESS_REAL) /* held in what an int can be, as XLA has it */
-            EACH(whole, A != A ? 0 : A >= 2147483648 ? INT32_MAX : A < -2147483648 ? INT32_MIN : (int32_t)A);
+        else if (s->element == TESS_INT && of == TESS_REAL)
+            EACH(whole, tess_whole_of(A));
         else
             EACH(whole, J);
         return true;
@@ -334,4 +256,4 @@ static void any_map(const tess_work *w)
 {
     tess_parts_run(any_map_parts(NULL, w->arg), part, (void *)w);
 }
-tess_codelet tess_any_map[] = {{.name = "any_map", .dtype = TESS_F32, .cpu = any_map, .parts = any_map_parts}};
+TESS_F32_CODELET(any_map, .parts = any_map_parts)

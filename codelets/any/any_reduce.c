@@ -206,5 +206,4 @@ static void any_reduce(const tess_work *w)
     t.out = w->buf[1].ptr;
     tess_parts_run(any_reduce_parts(NULL, w->arg), part, &t);
 }
-tess_codelet tess_any_reduce[] = {
-    {.name = "any_reduce", .dtype = TESS_F32, .cpu = any_reduce, .parts = any_reduce_parts}};
+TESS_F32_CODELET(any_reduce, .parts = any_reduce_parts)

@@ -76,6 +76,8 @@ void tess_cuda_check(const tess_work *w, int error, const char *what);
 #ifndef TESS_EMULATED
 #define TESS_KERNEL(threads)       static __global__ void __launch_bounds__(threads)
 #define TESS_KERNEL_AT(threads, n) static __global__ void __launch_bounds__(threads, n)
+/* A parameter that is large, and stays where the launch has put it. */
+#define TESS_KERNEL_ARG(type)      const __grid_constant__ type
 #define TESS_DYNAMIC_SHARED(name)  extern __shared__ __align__(128) unsigned char name[]
 /* TESS_SHARED(float, sum, [8][32]) */
 #define TESS_SHARED(type, name, sides) __shared__ type name sides

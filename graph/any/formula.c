@@ -49,7 +49,7 @@ static int add(tess_draft *d, tess_fn_step s)
     s.at = -1;
     for (int k = 0; k < d->steps; k++)
         if (!memcmp(&d->step[k], &s, sizeof s)) return k;
-    if (d->steps == TESS_FORMULA_STEPS) {
+    if (d->steps == TESS_MAP_STEPS) {
         d->full = true;
         return 0;
     }
@@ -139,7 +139,7 @@ static double one_step(tess_fn fn, double a, double b)
 
 double tess_draft_at(const tess_draft *d, int result, double x)
 {
-    double is[TESS_FORMULA_STEPS];
+    double is[TESS_MAP_STEPS];
     for (int k = 0; k <= result; k++) {
         const tess_fn_step *s = &d->step[k];
         if (s->element != TESS_REAL) return (double)NAN;
@@ -155,8 +155,8 @@ double tess_draft_at(const tess_draft *d, int result, double x)
 
 struct deriving {
     tess_draft *d;
-    bool by[TESS_FORMULA_STEPS]; /* it depends on the operand */
-    int of[TESS_FORMULA_STEPS];  /* what has been found of its derivative; -1: nothing */
+    bool by[TESS_MAP_STEPS]; /* it depends on the operand */
+    int of[TESS_MAP_STEPS];  /* what has been found of its derivative; -1: nothing */
 };
 
 static int f1(tess_draft *d, tess_fn fn, int a)
@@ -315,7 +315,7 @@ int tess_draft_derive(tess_draft *d, int of, int k, int dy)
     struct deriving *v = tess_alloc(sizeof *v);
     int found = -1;
     v->d = d;
-    for (int i = 0; i < TESS_FORMULA_STEPS; i++) v->of[i] = -1;
+    for (int i = 0; i < TESS_MAP_STEPS; i++) v->of[i] = -1;
     for (int i = 0; i <= of; i++) {
         const tess_fn_step *s = &d->step[i];
         if (s->fn == TESS_FN_load && s->of[0] == k && s->element == TESS_REAL) {
@@ -359,8 +359,8 @@ static int mark(const tess_draft *d, int result, bool *used)
 /* Assigns each step a register, which is free again behind the last step that reads it; returns how many there are. */
 static int assign(tess_fn_step *step, int n)
 {
-    int last[TESS_FORMULA_STEPS], registers = 0;
-    bool taken[TESS_FORMULA_STEPS] = {false};
+    int last[TESS_MAP_STEPS], registers = 0;
+    bool taken[TESS_MAP_STEPS] = {false};
     for (int k = 0; k < n; k++) {
         last[k] = k;
         for (int j = 0; j < table[step[k].fn].operands; j++) last[step[k].of[j]] = k;
@@ -379,8 +379,8 @@ static int assign(tess_fn_step *step, int n)
 
 const tess_formula *tess_draft_finish(tess_arena *arena, const tess_draft *d, int result)
 {
-    bool used[TESS_FORMULA_STEPS] = {false};
-    int as[TESS_FORMULA_STEPS], n = mark(d, result, used), k = 0;
+    bool used[TESS_MAP_STEPS] = {false};
+    int as[TESS_MAP_STEPS], n = mark(d, result, used), k = 0;
     tess_fn_step *step = tess_arena_get(arena, (size_t)n * sizeof *step);
     tess_formula *f = tess_arena_get(arena, sizeof *f);
     for (int i = 0; i <= result; i++) {

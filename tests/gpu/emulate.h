@@ -297,6 +297,7 @@ inline void nothing(void *[32]) {}
 
 #define TESS_KERNEL(threads)       static void
 #define TESS_KERNEL_AT(threads, n) static void
+#define TESS_KERNEL_ARG(type)      const type &
 #define TESS_DYNAMIC_SHARED(name)  unsigned char *name = emulate::dynamic_shared()
 #define TESS_SHARED(type, name, sides)                                                                                 \
     typedef type emulated_##name sides;                                                                                \
@@ -338,6 +339,10 @@ static inline uint32_t __ballot_sync(uint32_t, bool mine)
     emulate::ballot b = {mine, 0};
     emulate::at_once(emulate::ballot_all, &b);
     return b.all;
+}
+static inline uint32_t __umulhi(uint32_t a, uint32_t b)
+{
+    return (uint32_t)((uint64_t)a * b >> 32);
 }
 static inline int __popc(uint32_t x)
 {

@@ -7,6 +7,7 @@
 #include "buckets_cuda_impl.h"
 #include "cudnn_impl.h"
 #include "exact.h"
+#include "fold_cuda_impl.h"
 #include "norm_cuda_impl.h"
 #include "reduce.h"
 #include "tensor_cores.h"

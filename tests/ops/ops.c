@@ -79,6 +79,8 @@ void op_put(void *p, int64_t i, int type, double x)
         ((tess_f16 *)p)[i] = tess_to_f16((float)x);
     else if (type == TESS_F32)
         ((float *)p)[i] = (float)x;
+    else if (type == TESS_I32)
+        ((int32_t *)p)[i] = (int32_t)x;
     else
         ((double *)p)[i] = x;
 }
