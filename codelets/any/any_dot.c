@@ -1,24 +1,12 @@
 /* any_dot: c [+]= a b over batch, free and contracted dimensions. Each of the three is a matrix where its dimensions of
  * a kind lie one behind the other; what is none is copied to scratch as one, c back from there. */
-#define TESS_NO_CUDA_BODIES
-#include "any.h"
+#include "dot_impl.h"
 #include "mm.h"
 #include "walk_impl.h"
 
-enum { BATCH, ROWS, COLUMNS, INNER };
-
-/* One operand of the product of one batch: `by` strides of its (up, across) dimensions. */
-typedef struct operand {
-    const int64_t *dim[2], *by[2];
-    int rank[2];
-    int64_t size[2];
-    bool is_matrix, turned; /* turned: its dimension `up` is the dense one */
-    int64_t ld;
-} operand;
-
-static operand operand_of(const tess_any_dot_arg *a, const int64_t (*by)[TESS_RANK_MOST], int up, int across)
+static dot_operand operand_of(const tess_any_dot_arg *a, const int64_t (*by)[TESS_RANK_MOST], int up, int across)
 {
-    operand o = {
+    dot_operand o = {
         .dim = {a->dim[up], a->dim[across]}, .by = {by[up], by[across]}, .rank = {a->rank[up], a->rank[across]}};
     int64_t stride[2];
     for (int k = 0; k < 2; k++) {
@@ -44,7 +32,7 @@ static operand operand_of(const tess_any_dot_arg *a, const int64_t (*by)[TESS_RA
 }
 
 /* A matrix of an operand. */
-static void pack(const operand *o, const void *x, void *m, tess_dtype t)
+static void pack(const dot_operand *o, const void *x, void *m, tess_dtype t)
 {
     walk up = walk_begin(o->dim[0], o->rank[0], 0);
     for (int64_t i = 0; i < o->size[0]; i++) {
@@ -65,7 +53,7 @@ static void pack(const operand *o, const void *x, void *m, tess_dtype t)
 }
 
 /* c [+]= a matrix of it. */
-static void unpack(const operand *o, void *x, const float *m, bool acc, tess_dtype t)
+static void unpack(const dot_operand *o, void *x, const float *m, bool acc, tess_dtype t)
 {
     walk up = walk_begin(o->dim[0], o->rank[0], 0);
     for (int64_t i = 0; i < o->size[0]; i++) {
@@ -82,39 +70,32 @@ static void unpack(const operand *o, void *x, const float *m, bool acc, tess_dty
     }
 }
 
-typedef struct dot {
-    const tess_any_dot_arg *arg;
-    operand a, b, c;
-    tess_dtype in;
-    char *data[3], *room;
-} dot;
-
-static dot dot_of(const tess_any_dot_arg *a, tess_dtype in)
+dot tess_dot_of(const tess_any_dot_arg *a, tess_dtype in)
 {
-    return (dot){.arg = a,
+    return (dot){.a = operand_of(a, a->a, DOT_ROWS, DOT_INNER),
+                 .b = operand_of(a, a->b, DOT_INNER, DOT_COLUMNS),
+                 .c = operand_of(a, a->c, DOT_ROWS, DOT_COLUMNS),
                  .in = in,
-                 .a = operand_of(a, a->a, ROWS, INNER),
-                 .b = operand_of(a, a->b, INNER, COLUMNS),
-                 .c = operand_of(a, a->c, ROWS, COLUMNS)};
+                 .arg = a};
 }
 
-static size_t room_of(const operand *o, tess_dtype t)
+static size_t room_of(const dot_operand *o, tess_dtype t)
 {
     return o->is_matrix ? 0 : (size_t)((o->size[0] * o->size[1] + 15) / 16 * 16) * tess_dtype_size(t);
 }
 
 size_t tess_any_dot_scratch(const tess_any_dot_arg *a, tess_dtype in)
 {
-    const dot d = dot_of(a, in);
+    const dot d = tess_dot_of(a, in);
     return room_of(&d.a, in) + room_of(&d.b, in) + room_of(&d.c, TESS_F32);
 }
 
 /* The product of matrices; a c that is turned is made as b^T a^T. */
-static void product(const operand *a, const operand *b, const operand *c, tess_mm m, const void *x, const void *y,
-                    void *z)
+static void product(const dot_operand *a, const dot_operand *b, const dot_operand *c, tess_mm m, const void *x,
+                    const void *y, void *z)
 {
     const bool turned = c->is_matrix && c->turned;
-    const operand *left = turned ? b : a, *right = turned ? a : b;
+    const dot_operand *left = turned ? b : a, *right = turned ? a : b;
     m.m = turned ? b->size[1] : a->size[0];
     m.n = turned ? a->size[0] : b->size[1];
     m.k = a->size[1];
@@ -124,7 +105,7 @@ static void product(const operand *a, const operand *b, const operand *c, tess_m
 }
 
 /* What is no matrix is made one in room, of which some is taken. */
-static const void *packed(const operand *o, const void *x, char **room, tess_dtype t)
+static const void *packed(const dot_operand *o, const void *x, char **room, tess_dtype t)
 {
     if (o->is_matrix) return x;
     void *m = *room;
@@ -133,14 +114,20 @@ static const void *packed(const operand *o, const void *x, char **room, tess_dty
     return m;
 }
 
-static void one_batch(const dot *d, int64_t k, bool one)
+typedef struct task {
+    dot d;
+    char *data[3], *room;
+} task;
+
+static void one_batch(const task *t, int64_t k, bool one)
 {
+    const dot *d = &t->d;
     const tess_any_dot_arg *a = d->arg;
-    const walk w = walk_begin(a->dim[BATCH], a->rank[BATCH], k);
-    char *room = d->room;
-    const void *x = packed(&d->a, tess_at(d->data[0], walk_at(&w, a->a[BATCH]), d->in), &room, d->in),
-               *y = packed(&d->b, tess_at(d->data[1], walk_at(&w, a->b[BATCH]), d->in), &room, d->in);
-    void *z = tess_at_mut(d->data[2], walk_at(&w, a->c[BATCH]), a->to);
+    const walk w = walk_begin(a->dim[DOT_BATCH], a->rank[DOT_BATCH], k);
+    char *room = t->room;
+    const void *x = packed(&d->a, tess_at(t->data[0], walk_at(&w, a->a[DOT_BATCH]), d->in), &room, d->in),
+               *y = packed(&d->b, tess_at(t->data[1], walk_at(&w, a->b[DOT_BATCH]), d->in), &room, d->in);
+    void *z = tess_at_mut(t->data[2], walk_at(&w, a->c[DOT_BATCH]), a->to);
     const bool direct = d->c.is_matrix;
     const tess_mm m = {.in = d->in, .out = direct ? a->to : TESS_F32, .acc = direct && a->acc, .part = one};
     product(&d->a, &d->b, &d->c, m, x, y, direct ? z : room);
@@ -160,21 +147,20 @@ static bool in_parts(const dot *d)
 static int64_t any_dot_parts(const tess_codelet *cl, const void *arg)
 {
     const tess_any_dot_arg *a = arg;
-    const dot d = dot_of(a, cl->dtype);
-    return in_parts(&d) ? walk_size(a->dim[BATCH], a->rank[BATCH]) : 1;
+    const dot d = tess_dot_of(a, cl->dtype);
+    return in_parts(&d) ? walk_size(a->dim[DOT_BATCH], a->rank[DOT_BATCH]) : 1;
 }
 
 TESS_INLINE void any_dot(const tess_work *w, tess_dtype t)
 {
     const tess_any_dot_arg *a = w->arg;
-    dot d = dot_of(a, t);
-    const int64_t batches = walk_size(a->dim[BATCH], a->rank[BATCH]);
-    for (int k = 0; k < 3; k++) d.data[k] = tess_at_mut(w->buf[k].ptr, a->at[k], k == 2 ? a->to : t);
-    d.room = w->nbuf > 3 ? w->buf[3].ptr : NULL;
-    if (batches > 1 && in_parts(&d))
-        tess_parts_run(batches, part, &d);
+    task of = {.d = tess_dot_of(a, t), .room = w->nbuf > 3 ? w->buf[3].ptr : NULL};
+    const int64_t batches = walk_size(a->dim[DOT_BATCH], a->rank[DOT_BATCH]);
+    for (int k = 0; k < 3; k++) of.data[k] = tess_at_mut(w->buf[k].ptr, a->at[k], k == 2 ? a->to : t);
+    if (batches > 1 && in_parts(&of.d))
+        tess_parts_run(batches, part, &of);
     else
-        for (int64_t k = 0; k < batches; k++) one_batch(&d, k, false);
+        for (int64_t k = 0; k < batches; k++) one_batch(&of, k, false);
 }
 
 static tess_cost any_dot_cost(const void *arg, tess_dtype t)
@@ -183,6 +169,6 @@ static tess_cost any_dot_cost(const void *arg, tess_dtype t)
     double n = 2;
     (void)t;
     for (int kind = 0; kind < 4; kind++) n *= (double)walk_size(a->dim[kind], a->rank[kind]);
-    return (tess_cost){.flops = n, .rows = (double)walk_size(a->dim[ROWS], a->rank[ROWS])};
+    return (tess_cost){.flops = n, .rows = (double)walk_size(a->dim[DOT_ROWS], a->rank[DOT_ROWS])};
 }
 TESS_PART_COST(any_dot)

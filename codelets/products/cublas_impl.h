@@ -21,7 +21,7 @@
 #define LT_EACH(f)                                                                                                     \
     f(Create) f(Destroy) f(GetStatusString) f(Matmul) f(MatmulAlgoGetHeuristic) f(MatmulDescCreate)                    \
         f(MatmulDescDestroy) f(MatmulDescSetAttribute) f(MatmulPreferenceCreate) f(MatmulPreferenceDestroy)            \
-            f(MatmulPreferenceSetAttribute) f(MatrixLayoutCreate) f(MatrixLayoutDestroy)
+            f(MatmulPreferenceSetAttribute) f(MatrixLayoutCreate) f(MatrixLayoutDestroy) f(MatrixLayoutSetAttribute)
 static struct {
     char lack[300];
 #define LT_FIELD(f) decltype(cublasLt##f) *f;

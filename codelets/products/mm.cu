@@ -15,7 +15,7 @@ enum { OFFERS = 4 };                 /* algorithms that are tried, if the librar
 
 /* All that the choice depends on; compared as bytes, so it is zeroed first. */
 struct key {
-    int64_t m, n, k, lda, ldb, ldc;
+    int64_t m, n, k, lda, ldb, ldc, batch, next_a, next_b, next_c;
     int in, out, ta, tb, acc, align_a, align_b, align_c, align_aux, align_bias, epilogue, bias_type, device;
 };
 
@@ -56,6 +56,12 @@ static int alignment(const void *p)
 {
     const uintptr_t bit = (uintptr_t)p & -(uintptr_t)p;
     return bit > 256 || bit == 0 ? 256 : (int)bit;
+}
+
+/* Of the first matrix and those behind it. */
+static int alignment_of(const void *p, int64_t next, tess_dtype t)
+{
+    return alignment((const void *)((uintptr_t)p | (uintptr_t)next * tess_dtype_size(t)));
 }
 
 static uint64_t hash(const key *of)
@@ -128,6 +134,17 @@ static bool choose(plan *p)
     return p->offers > 0;
 }
 
+/* Makes a matrix of rows of `columns`, as many times as products are wanted. */
+static bool make_layout(const key *d, cublasLtMatrixLayout_t *l, int type, int64_t rows, int64_t columns, int64_t ld,
+                        int64_t next)
+{
+    const int32_t batch = (int32_t)d->batch;
+    if (lt.MatrixLayoutCreate(l, type_of(type), (uint64_t)columns, (uint64_t)rows, ld)) return false;
+    return batch == 1 ||
+           (!lt.MatrixLayoutSetAttribute(*l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch) &&
+            !lt.MatrixLayoutSetAttribute(*l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &next, sizeof next));
+}
+
 /* Fills in what `of` does not say; p->possible tells whether the library can. */
 static void make_plan(plan *p)
 {
@@ -138,11 +155,9 @@ static void make_plan(plan *p)
     if (set_attribute(p, CUBLASLT_MATMUL_DESC_TRANSA, first) || set_attribute(p, CUBLASLT_MATMUL_DESC_TRANSB, second))
         return;
     if (!set_epilogue(p)) return;
-    const uint64_t b_rows = (uint64_t)(d->tb ? d->k : d->n), b_columns = (uint64_t)(d->tb ? d->n : d->k);
-    const uint64_t a_rows = (uint64_t)(d->ta ? d->m : d->k), a_columns = (uint64_t)(d->ta ? d->k : d->m);
-    if (lt.MatrixLayoutCreate(&p->a, type_of(d->in), b_rows, b_columns, d->ldb)) return;
-    if (lt.MatrixLayoutCreate(&p->b, type_of(d->in), a_rows, a_columns, d->lda)) return;
-    if (lt.MatrixLayoutCreate(&p->c, type_of(d->out), (uint64_t)d->n, (uint64_t)d->m, d->ldc)) return;
+    if (!make_layout(d, &p->a, d->in, d->tb ? d->n : d->k, d->tb ? d->k : d->n, d->ldb, d->next_b)) return;
+    if (!make_layout(d, &p->b, d->in, d->ta ? d->k : d->m, d->ta ? d->m : d->k, d->lda, d->next_a)) return;
+    if (!make_layout(d, &p->c, d->out, d->m, d->n, d->ldc, d->next_c)) return;
     p->possible = choose(p);
 }
 
@@ -189,7 +204,9 @@ static key key_of(const tess_cuda_mm *d, const void *a, const void *b, const voi
     memset(&of, 0, sizeof of);
     of.m = d->m, of.n = d->n, of.k = d->k, of.lda = d->lda, of.ldb = d->ldb, of.ldc = d->ldc;
     of.in = d->in, of.out = d->out, of.ta = d->ta, of.tb = d->tb, of.acc = d->acc;
-    of.align_a = alignment(a), of.align_b = alignment(b), of.align_c = alignment(c);
+    of.batch = d->batch, of.next_a = d->next_a, of.next_b = d->next_b, of.next_c = d->next_c;
+    of.align_a = alignment_of(a, d->next_a, d->in), of.align_b = alignment_of(b, d->next_b, d->in);
+    of.align_c = alignment_of(c, d->next_c, d->out);
     of.align_aux = has_aux(e.epilogue) ? alignment(e.aux) : 0;
     of.align_bias = e.bias ? alignment(e.bias) : 0;
     of.epilogue = e.epilogue;
@@ -299,12 +316,14 @@ static void run_biased(const tess_work *w, const tess_cuda_mm *d, const void *a,
 static int64_t whole_blocks(const tess_cuda_mm *d)
 {
     const int64_t tiles = blocks_of(d->m, 128) * blocks_of(d->n, 256);
-    return d->k % RAGGED && d->k >= DEEP && tiles < 132 && d->out == TESS_F32 ? d->k / RAGGED * RAGGED : 0;
+    return d->batch == 1 && d->k % RAGGED && d->k >= DEEP && tiles < 132 && d->out == TESS_F32 ? d->k / RAGGED * RAGGED
+                                                                                               : 0;
 }
 
 bool tess_cuda_mm_run(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c)
 {
     if (d->m == 0 || d->n == 0) return false;
+    TESS_ASSERT(d->batch == 1 || (!d->bias && !d->column_sum));
     if (d->bias) {
         run_biased(w, d, a, b, c);
         return false;

@@ -77,8 +77,8 @@ void tess_cuda_check(const tess_work *w, int error, const char *what);
 #define TESS_KERNEL(threads)       static __global__ void __launch_bounds__(threads)
 #define TESS_KERNEL_AT(threads, n) static __global__ void __launch_bounds__(threads, n)
 /* A parameter that is large, and stays where the launch has put it. */
-#define TESS_KERNEL_ARG(type)      const __grid_constant__ type
-#define TESS_DYNAMIC_SHARED(name)  extern __shared__ __align__(128) unsigned char name[]
+#define TESS_KERNEL_ARG(type)     const __grid_constant__ type
+#define TESS_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
 /* TESS_SHARED(float, sum, [8][32]) */
 #define TESS_SHARED(type, name, sides) __shared__ type name sides
 
@@ -421,6 +421,8 @@ struct tess_cuda_mm {
     bool ta = false, tb = false, acc = false;
     const float *bias = NULL; /* or NULL */
     float *column_sum = NULL; /* or NULL: of A, stored (k,m), the sum of each of its columns; where the library can */
+    int64_t batch = 1, next_a = 0, next_b = 0, next_c = 0; /* so many products, plain ones, whose matrices are so far
+                                                              apart */
 };
 /* Runs one; returns whether column_sum was written. */
 bool tess_cuda_mm_run(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c);

@@ -6,10 +6,12 @@
 #include "balance_impl.h"
 #include "buckets_cuda_impl.h"
 #include "cudnn_impl.h"
+#include "dot_impl.h"
 #include "exact.h"
 #include "fold_cuda_impl.h"
 #include "norm_cuda_impl.h"
 #include "reduce.h"
+#include "store_cuda_impl.h"
 #include "tensor_cores.h"
 #include "update_cuda_impl.h"
 

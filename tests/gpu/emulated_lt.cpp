@@ -25,6 +25,8 @@ struct emulated_product {
 struct emulated_layout {
     cudaDataType type;
     int64_t rows, columns, ld;
+    int32_t batch;
+    int64_t next;
 };
 struct emulated_wish {
     uint64_t room;
@@ -123,9 +125,14 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataTyp
                                           int64_t ld)
 {
     if (ld < (int64_t)rows) return CUBLAS_STATUS_INVALID_VALUE; /* columns would overlap */
-    *l = new emulated_layout{type, (int64_t)rows, (int64_t)columns, ld};
+    *l = new emulated_layout{type, (int64_t)rows, (int64_t)columns, ld, 1, 0};
     emulated_library.descriptions++;
     return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l, cublasLtMatrixLayoutAttribute_t which,
+                                                const void *from, size_t bytes)
+{
+    return which == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT ? set(&l->batch, from, bytes) : set(&l->next, from, bytes);
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l)
 {
@@ -175,8 +182,9 @@ static bool agree(const emulated_product *d, const emulated_layout *a, const emu
 {
     const int64_t k = d->a == CUBLAS_OP_T ? a->rows : a->columns, m = d->a == CUBLAS_OP_T ? a->columns : a->rows;
     const int64_t k_b = d->b == CUBLAS_OP_T ? b->columns : b->rows, n = d->b == CUBLAS_OP_T ? b->rows : b->columns;
-    return a->type == b->type && k == k_b && m == c->rows && n == c->columns &&
-           (c->type == a->type || c->type == CUDA_R_32F) && m <= INT32_MAX && n <= INT32_MAX && k <= INT32_MAX;
+    return a->type == b->type && a->batch == b->batch && a->batch == c->batch && k == k_b && m == c->rows &&
+           n == c->columns && (c->type == a->type || c->type == CUDA_R_32F) && m <= INT32_MAX && n <= INT32_MAX &&
+           k <= INT32_MAX;
 }
 
 /* As the header has them: an aux matrix' rows, its type, which is C's, and 16 bits; sums of B's columns in C's type. */
@@ -235,6 +243,11 @@ static double gelu_tanh(double x)
     return tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
 }
 
+static const void *after(const void *x, const emulated_layout *l, int32_t k)
+{
+    return (const char *)x + k * l->next * (l->type == CUDA_R_32F ? 4 : 2);
+}
+
 /* One element of D, from the sum of its products. */
 static void finish(const emulated_product *d, const emulated_layout *c, void *to, int64_t i, int64_t j, float sum,
                    float old)
@@ -264,6 +277,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
     if (dead(handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
     if (!agree(d, al, bl, cl) || !can(d, al, cl) || o.room > room_bytes || (room_bytes && alignment(room) < 256))
         return CUBLAS_STATUS_INVALID_VALUE;
+    const int32_t others = al->batch - 1;
+    if (alignment(after(a, al, others)) < o.align_a || alignment(after(b, bl, others)) < o.align_b ||
+        alignment(after(to, cl, others)) < o.align_c)
+        return CUBLAS_STATUS_INVALID_VALUE;
     if (alignment(a) < o.align_a || alignment(b) < o.align_b || alignment(to) < o.align_c || c != to ||
         (has_bias(d->epilogue) && alignment(d->bias) < o.align_bias) ||
         (has_aux(d->epilogue) && alignment(d->aux) < o.align_aux))
@@ -278,13 +295,18 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
     emulated_library.ragged += taken < k;
     emulated_library.split += o.split;
     const float one = *(const float *)alpha, more = *(const float *)beta;
-    const std::vector<float> x = unfold(a, al, d->a == CUBLAS_OP_T), y = unfold(b, bl, d->b == CUBLAS_OP_N);
-    for (int64_t j = 0; j < n; j++)
-        for (int64_t i = 0; i < m; i++) {
-            float sum = 0;
-            for (int64_t l = 0; l < taken; l++) sum += x[(size_t)(i * k + l)] * y[(size_t)(j * k + l)];
-            finish(d, cl, to, i, j, one * sum, more != 0 ? more * value(c, j * cl->ld + i, cl->type) : 0);
-        }
+    std::vector<float> x, y;
+    for (int32_t turn = 0; turn < al->batch; turn++) {
+        void *at = (void *)after(to, cl, turn);
+        x = unfold(after(a, al, turn), al, d->a == CUBLAS_OP_T),
+        y = unfold(after(b, bl, turn), bl, d->b == CUBLAS_OP_N);
+        for (int64_t j = 0; j < n; j++)
+            for (int64_t i = 0; i < m; i++) {
+                float sum = 0;
+                for (int64_t l = 0; l < taken; l++) sum += x[(size_t)(i * k + l)] * y[(size_t)(j * k + l)];
+                finish(d, cl, at, i, j, one * sum, more != 0 ? more * value(at, j * cl->ld + i, cl->type) : 0);
+            }
+    }
     for (int64_t j = 0; j < n && d->epilogue == CUBLASLT_EPILOGUE_BGRADB; j++) {
         float sum = 0;
         for (int64_t l = 0; l < k; l++) sum += y[(size_t)(j * k + l)];

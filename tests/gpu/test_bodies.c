@@ -102,7 +102,7 @@ void op_run(tess_codelet *cl, const void *arg)
     *fault = (struct tess_kernel_fault){0};
     w.buf = gpu;
     w.room = room;
-    w.room_bytes = ROOM;
+    w.room_bytes = op_room ? (32 << 20) + op_room : ROOM;
     w.fault = fault;
 #ifdef TESS_EMULATED
     emulated_turn++; /* the next device */

@@ -63,6 +63,7 @@ extern tess_env op_env;
 extern uint64_t op_dice;
 extern char op_failure[256]; /* what a body said through tess_work_fail */
 extern char op_blame[256];   /* what it is expected to say */
+extern size_t op_room;       /* of a GPU's scratch, what the next call has beside that of products; 0: a worker's */
 extern bool op_speed;        /* one call of each kind, at the sizes of GPT-2 */
 extern bool op_expects;      /* somebody looks at what is expected, which may take long to find */
 
