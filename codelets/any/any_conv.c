@@ -2,31 +2,20 @@
  * (k, positions), k the elements of a patch in the order that w has them in. So y = w q, q's gradient is w^T dy, added
  * up where patches overlap, and that of w is dy q^T. Patches are made a chunk of positions at a time, in a part's room,
  * but those of one element each: there x itself is q. */
-#define TESS_NO_CUDA_BODIES
 #include "conv_impl.h"
 #include "mm.h"
 #include "walk_impl.h"
 
 enum { ROOM = 1 << 18, LEAST = 64, CUTS = 8 }; /* elements of a chunk, positions and elements of a patch in it */
-enum { SPACE = TESS_CONV_SPACE, CHANNEL = SPACE };
+enum { SPACE = TESS_CONV_SPACE, CHANNEL = CONV_CHANNEL };
 
-/* A matrix (up, across), stored in rows or, turned, in columns. */
-typedef struct matrix {
-    char *at;
-    tess_dtype t;
-    int64_t ld;
-    bool turned;
-} matrix;
+typedef conv_matrix matrix;
 
 typedef struct conv {
     const tess_any_conv_arg *a;
+    conv_shape s;
     tess_dtype of_patch; /* fp32 where they add up, else that of what is read */
     char *x, *w, *y, *room;
-    int64_t positions, depth;         /* of y, of a patch */
-    int order[SPACE + 1];             /* the dimensions of a patch, as w has them */
-    int64_t dim[SPACE + 1];           /* their sizes */
-    matrix of_w, of_y, of_q;          /* of the first sample and group; of_q where x is q */
-    bool direct, rows;                /* x is q; patches are rows: channels are the dense dimension of x */
     int64_t chunk, chunks, cut, cuts; /* positions, elements of a patch: of a part */
 } conv;
 
@@ -47,30 +36,37 @@ static bool is_point(const tess_any_conv_arg *a)
     return true;
 }
 
-static bool conv_of(const tess_any_conv_arg *a, conv *c)
+bool tess_conv_shape(const tess_any_conv_arg *a, conv_shape *s)
 {
     int64_t by[SPACE + 1];
-    *c = (conv){.a = a, .positions = walk_size(a->out, SPACE), .depth = a->inputs * walk_size(a->window, SPACE)};
+    *s = (conv_shape){.positions = walk_size(a->out, SPACE), .depth = a->inputs * walk_size(a->window, SPACE)};
     for (int k = 0; k <= SPACE; k++) { /* the largest stride first, behind those of one element */
         const int64_t size = k == CHANNEL ? a->inputs : a->window[k], stride = size == 1      ? INT64_MAX
                                                                                : k == CHANNEL ? a->w[1]
                                                                                               : a->w[2 + k];
         int j = k;
-        for (; j > 0 && by[j - 1] < stride; j--) by[j] = by[j - 1], c->order[j] = c->order[j - 1];
-        by[j] = stride, c->order[j] = k;
+        for (; j > 0 && by[j - 1] < stride; j--) by[j] = by[j - 1], s->order[j] = s->order[j - 1];
+        by[j] = stride, s->order[j] = k;
     }
-    for (int k = 0; k <= SPACE; k++) c->dim[k] = c->order[k] == CHANNEL ? a->inputs : a->window[c->order[k]];
+    for (int k = 0; k <= SPACE; k++) s->dim[k] = s->order[k] == CHANNEL ? a->inputs : a->window[s->order[k]];
     const int64_t over_y = walk_joint(a->out, a->y + 2, SPACE), over_x = walk_joint(a->in, a->x + 2, SPACE);
-    c->direct = is_point(a) && is_matrix(a->inputs, a->x[1], c->positions, over_x, &c->of_q);
-    c->rows = a->x[1] == 1 && a->inputs > 1 && c->order[SPACE] == CHANNEL;
-    c->chunk = ROOM / c->depth < LEAST ? LEAST : ROOM / c->depth;
-    c->chunk = least(c->chunk, c->positions);
-    c->chunks = (c->positions + c->chunk - 1) / c->chunk;
-    c->cut = c->depth / CUTS < LEAST ? LEAST : (c->depth + CUTS - 1) / CUTS;
-    c->cut = least(c->cut, c->depth);
-    c->cuts = (c->depth + c->cut - 1) / c->cut;
-    return is_matrix(a->outputs, a->w[0], c->depth, walk_joint(c->dim, by, SPACE + 1), &c->of_w) &&
-           is_matrix(a->outputs, a->y[1], c->positions, over_y, &c->of_y);
+    s->direct = is_point(a) && is_matrix(a->inputs, a->x[1], s->positions, over_x, &s->of_q);
+    s->rows = a->x[1] == 1 && a->inputs > 1 && s->order[SPACE] == CHANNEL;
+    return is_matrix(a->outputs, a->w[0], s->depth, walk_joint(s->dim, by, SPACE + 1), &s->of_w) &&
+           is_matrix(a->outputs, a->y[1], s->positions, over_y, &s->of_y);
+}
+
+static bool conv_of(const tess_any_conv_arg *a, conv *c)
+{
+    *c = (conv){.a = a};
+    if (!tess_conv_shape(a, &c->s)) return false;
+    c->chunk = ROOM / c->s.depth < LEAST ? LEAST : ROOM / c->s.depth;
+    c->chunk = least(c->chunk, c->s.positions);
+    c->chunks = (c->s.positions + c->chunk - 1) / c->chunk;
+    c->cut = c->s.depth / CUTS < LEAST ? LEAST : (c->s.depth + CUTS - 1) / CUTS;
+    c->cut = least(c->cut, c->s.depth);
+    c->cuts = (c->s.depth + c->cut - 1) / c->cut;
+    return true;
 }
 
 bool tess_any_conv_fits(const tess_any_conv_arg *a)
@@ -81,7 +77,7 @@ bool tess_any_conv_fits(const tess_any_conv_arg *a)
 
 static size_t room_bytes(const conv *c)
 {
-    return c->direct ? 0 : (size_t)(c->chunk * c->depth) * sizeof(float); /* whatever they are of */
+    return c->s.direct ? 0 : (size_t)(c->chunk * c->s.depth) * sizeof(float); /* whatever they are of */
 }
 size_t tess_any_conv_scratch(const tess_any_conv_arg *a, int written, tess_dtype in)
 {
@@ -155,10 +151,10 @@ static void run_of_positions(const conv *c, char *x, char *q, int64_t o, int64_t
 static void in_columns(const conv *c, char *x, char *q, int64_t k, int64_t depth, int64_t p, int64_t n, bool back)
 {
     const tess_any_conv_arg *a = c->a;
-    walk patch = walk_begin(c->dim, SPACE + 1, k);
+    walk patch = walk_begin(c->s.dim, SPACE + 1, k);
     for (int64_t row = 0; row < depth; row++, walk_on(&patch, 1)) {
         int64_t i[SPACE + 1];
-        for (int j = 0; j <= SPACE; j++) i[c->order[j]] = patch.at[j];
+        for (int j = 0; j <= SPACE; j++) i[c->s.order[j]] = patch.at[j];
         walk at = walk_begin(a->out, SPACE, p);
         for (int64_t done = 0; done < n;) {
             const int64_t run = walk_run(&at, n - done);
@@ -181,13 +177,13 @@ static void in_rows(const conv *c, char *x, char *q, int64_t k, int64_t depth, i
     const tess_any_conv_arg *a = c->a;
     walk at = walk_begin(a->out, SPACE, p);
     for (int64_t row = 0; row < n; row++, walk_on(&at, 1)) {
-        walk patch = walk_begin(c->dim, SPACE + 1, k);
+        walk patch = walk_begin(c->s.dim, SPACE + 1, k);
         for (int64_t done = 0; done < depth;) {
             const int64_t run = walk_run(&patch, depth - done);
             int64_t from = patch.at[SPACE];
             bool there = true;
             for (int j = 0; j < SPACE; j++) {
-                const int d = c->order[j];
+                const int d = c->s.order[j];
                 const int64_t met = meet(a, d, at.at[d], patch.at[j]);
                 there &= met >= 0;
                 from += met * a->x[2 + d];
@@ -207,7 +203,7 @@ static void in_rows(const conv *c, char *x, char *q, int64_t k, int64_t depth, i
 
 static void move(const conv *c, char *x, char *q, int64_t k, int64_t depth, int64_t p, int64_t n, bool back)
 {
-    (c->rows ? in_rows : in_columns)(c, x, q, k, depth, p, n, back);
+    (c->s.rows ? in_rows : in_columns)(c, x, q, k, depth, p, n, back);
 }
 
 /* ---- products ---- */
@@ -249,13 +245,13 @@ static void product(matrix z, matrix a, matrix b, int64_t m, int64_t n, int64_t 
 /* The matrices of a sample and group. */
 static matrix w_of(const conv *c, int64_t group)
 {
-    matrix m = c->of_w;
+    matrix m = c->s.of_w;
     m.at = tess_at_mut(c->w, group * c->a->w_group, m.t);
     return m;
 }
 static matrix y_of(const conv *c, int64_t sample, int64_t group)
 {
-    matrix m = c->of_y;
+    matrix m = c->s.of_y;
     m.at = tess_at_mut(c->y, sample * c->a->y[0] + group * c->a->outputs * c->a->y[1], m.t);
     return m;
 }
@@ -266,24 +262,24 @@ static char *x_of(const conv *c, int64_t sample, int64_t group)
 /* Elements [k, k + depth) of patches [p, p + n): x itself, or room for them. */
 static matrix q_of(const conv *c, char *x, char *room, int64_t k, int64_t depth, int64_t p, int64_t n)
 {
-    matrix m = c->of_q;
+    matrix m = c->s.of_q;
     m.at = x, m.t = c->of_patch;
-    return c->direct ? from(m, k, p) : (matrix){room, c->of_patch, c->rows ? depth : n, c->rows};
+    return c->s.direct ? from(m, k, p) : (matrix){room, c->of_patch, c->s.rows ? depth : n, c->s.rows};
 }
 static char *room_of(const conv *c)
 {
-    return c->direct ? NULL : tess_part_room(c->room, room_bytes(c));
+    return c->s.direct ? NULL : tess_part_room(c->room, room_bytes(c));
 }
 
 static void forward_part(void *of, int64_t part)
 {
     const conv *c = of;
-    const int64_t p = part % c->chunks * c->chunk, n = least(c->chunk, c->positions - p),
+    const int64_t p = part % c->chunks * c->chunk, n = least(c->chunk, c->s.positions - p),
                   group = part / c->chunks % c->a->groups, sample = part / c->chunks / c->a->groups;
     char *x = x_of(c, sample, group), *room = room_of(c);
-    const matrix q = q_of(c, x, room, 0, c->depth, p, n);
-    if (!c->direct) move(c, x, room, 0, c->depth, p, n, false);
-    product(from(y_of(c, sample, group), 0, p), w_of(c, group), q, c->a->outputs, n, c->depth, c->a->acc);
+    const matrix q = q_of(c, x, room, 0, c->s.depth, p, n);
+    if (!c->s.direct) move(c, x, room, 0, c->s.depth, p, n, false);
+    product(from(y_of(c, sample, group), 0, p), w_of(c, group), q, c->a->outputs, n, c->s.depth, c->a->acc);
 }
 
 static void clear(const conv *c, float *x)
@@ -305,26 +301,26 @@ static void input_part(void *of, int64_t part)
     const conv *c = of;
     const int64_t group = part % c->a->groups, sample = part / c->a->groups;
     char *x = x_of(c, sample, group), *room = room_of(c);
-    if (!c->direct && !c->a->acc) clear(c, (float *)x);
-    for (int64_t p = 0; p < c->positions; p += c->chunk) {
-        const int64_t n = least(c->chunk, c->positions - p);
-        product(q_of(c, x, room, 0, c->depth, p, n), flip(w_of(c, group)), from(y_of(c, sample, group), 0, p), c->depth,
-                n, c->a->outputs, c->direct && c->a->acc);
-        if (!c->direct) move(c, x, room, 0, c->depth, p, n, true);
+    if (!c->s.direct && !c->a->acc) clear(c, (float *)x);
+    for (int64_t p = 0; p < c->s.positions; p += c->chunk) {
+        const int64_t n = least(c->chunk, c->s.positions - p);
+        product(q_of(c, x, room, 0, c->s.depth, p, n), flip(w_of(c, group)), from(y_of(c, sample, group), 0, p), c->s.depth,
+                n, c->a->outputs, c->s.direct && c->a->acc);
+        if (!c->s.direct) move(c, x, room, 0, c->s.depth, p, n, true);
     }
 }
 
 static void weight_part(void *of, int64_t part)
 {
     const conv *c = of;
-    const int64_t k = part % c->cuts * c->cut, depth = least(c->cut, c->depth - k), group = part / c->cuts;
+    const int64_t k = part % c->cuts * c->cut, depth = least(c->cut, c->s.depth - k), group = part / c->cuts;
     char *room = room_of(c);
     bool acc = c->a->acc;
     for (int64_t sample = 0; sample < c->a->samples; sample++)
-        for (int64_t p = 0; p < c->positions; p += c->chunk, acc = true) {
-            const int64_t n = least(c->chunk, c->positions - p);
+        for (int64_t p = 0; p < c->s.positions; p += c->chunk, acc = true) {
+            const int64_t n = least(c->chunk, c->s.positions - p);
             char *x = x_of(c, sample, group);
-            if (!c->direct) move(c, x, room, k, depth, p, n, false);
+            if (!c->s.direct) move(c, x, room, k, depth, p, n, false);
             product(from(w_of(c, group), 0, k), from(y_of(c, sample, group), 0, p),
                     flip(q_of(c, x, room, k, depth, p, n)), c->a->outputs, depth, n, acc);
         }
@@ -368,8 +364,8 @@ static void run(const tess_work *w, tess_dtype t, int written, tess_part_body pa
     }
     conv c;
     TESS_ASSERT(conv_of(w->arg, &c));
-    c.of_w.t = written == CONV_W ? c.a->to : t;
-    c.of_y.t = written == CONV_Y ? c.a->to : t;
+    c.s.of_w.t = written == CONV_W ? c.a->to : t;
+    c.s.of_y.t = written == CONV_Y ? c.a->to : t;
     c.of_patch = written == CONV_X ? TESS_F32 : t;
     TESS_ASSERT(written != CONV_X || c.a->to == TESS_F32);
     c.x = w->buf[CONV_X].ptr, c.w = w->buf[CONV_W].ptr, c.y = w->buf[CONV_Y].ptr;
@@ -395,8 +391,8 @@ static tess_cost any_conv_cost(const void *arg, tess_dtype t)
     conv c;
     (void)t;
     conv_of(a, &c);
-    const double rows = (double)a->samples * (double)c.positions;
-    return (tess_cost){.flops = 2 * rows * (double)(a->groups * a->outputs) * (double)c.depth, .rows = rows};
+    const double rows = (double)a->samples * (double)c.s.positions;
+    return (tess_cost){.flops = 2 * rows * (double)(a->groups * a->outputs) * (double)c.s.depth, .rows = rows};
 }
 #define any_conv_input_cost  any_conv_cost
 #define any_conv_weight_cost any_conv_cost

@@ -1,16 +1,16 @@
 /* any_dot: products through mm.cu, of all batches at once where these lie in steps. What is no matrix is brought into
  * the worker's room as one, and c back from there; a batch that has no room there has the task's scratch. */
 #include "dot_impl.h"
+#include "product_cuda_impl.h"
 #include "store_cuda_impl.h"
 
-/* A matrix of each batch: where it lies and, where it is none, where it is made. */
+/* A matrix of each batch: as it is given, and as it is multiplied, which is elsewhere where it was none. */
 struct dot_side {
     dot_operand o;
     const int64_t *batches; /* strides */
-    char *x;                /* as it is given */
-    tess_dtype t, made;     /* c is made in fp32 */
-    char *at;
-    int64_t next; /* from batch to batch */
+    char *x;
+    tess_dtype t; /* of what is given */
+    any_matrix m;
     bool ready;
 };
 
@@ -36,16 +36,16 @@ static inline bool in_steps(const tess_any_dot_arg *a, const int64_t *by, int64_
 }
 
 static inline dot_side side_of(const tess_any_dot_arg *a, const dot_operand &o, const int64_t *batches, void *x,
-                               int64_t at, tess_dtype t, tess_dtype made)
+                               int64_t at, tess_dtype t)
 {
-    dot_side s = {o, batches, (char *)x + at * (int64_t)tess_dtype_size(t), t, made, NULL, 0, false};
-    s.at = s.x;
-    s.ready = in_steps(a, batches, &s.next) && o.is_matrix;
+    dot_side s = {o, batches, (char *)x + at * (int64_t)tess_dtype_size(t), t, {NULL, t, o.ld, o.turned, 0}, false};
+    s.m.at = s.x;
+    s.ready = in_steps(a, batches, &s.m.next) && o.is_matrix;
     return s;
 }
 static inline int64_t room_bytes(const dot_side &s, int64_t batches)
 {
-    return s.ready ? 0 : blocks_of(batches * s.o.size[0] * s.o.size[1], 16) * 16 * (int64_t)tess_dtype_size(s.made);
+    return s.ready ? 0 : blocks_of(batches * s.o.size[0] * s.o.size[1], 16) * 16 * (int64_t)tess_dtype_size(s.m.t);
 }
 
 /* Between what is given and matrices, one behind the other. */
@@ -66,41 +66,21 @@ static inline void move(const tess_work *w, const tess_any_dot_arg *a, const dot
         }
     int64_t next = 1;
     for (int d = rank - 1; d >= 0; next *= dim[d--]) made.by[d] = next;
-    given.t = s.t, made.t = s.made;
+    given.t = s.t, made.t = s.m.t;
     if (back)
-        map_copy(w, dim, rank, s.at, made, s.x, given, a->acc);
+        map_copy(w, dim, rank, s.m.at, made, s.x, given, a->acc);
     else
-        map_copy(w, dim, rank, s.x, given, s.at, made, false);
-}
-
-/* A c that is turned is made as b^T a^T. */
-static inline void product(const tess_work *w, const dot_side &a, const dot_side &b, const dot_side &c, int64_t batches,
-                           bool acc)
-{
-    const bool turned = c.o.turned;
-    const dot_side &left = turned ? b : a, &right = turned ? a : b;
-    tess_cuda_mm d = {turned ? b.o.size[1] : a.o.size[0],
-                      turned ? a.o.size[0] : b.o.size[1],
-                      a.o.size[1],
-                      left.o.ld,
-                      right.o.ld,
-                      c.o.ld,
-                      a.made,
-                      c.made};
-    d.ta = left.o.turned != turned, d.tb = right.o.turned != turned;
-    d.acc = acc;
-    d.batch = batches, d.next_a = left.next, d.next_b = right.next, d.next_c = c.next;
-    tess_cuda_mm_run(w, &d, left.at, right.at, c.at);
+        map_copy(w, dim, rank, s.x, given, s.m.at, made, false);
 }
 
 template <tess_dtype T> static void run_dot(const tess_work *w, const tess_any_dot_arg *a)
 {
     const dot d = tess_dot_of(a, T);
     const int64_t batches = batches_of(a);
-    dot_side side[] = {side_of(a, d.a, a->a[DOT_BATCH], w->buf[0].ptr, a->at[0], T, T),
-                       side_of(a, d.b, a->b[DOT_BATCH], w->buf[1].ptr, a->at[1], T, T),
-                       side_of(a, d.c, a->c[DOT_BATCH], w->buf[2].ptr, a->at[2], a->to, a->to)};
-    if (!side[2].ready) side[2].made = TESS_F32;
+    dot_side side[] = {side_of(a, d.a, a->a[DOT_BATCH], w->buf[0].ptr, a->at[0], T),
+                       side_of(a, d.b, a->b[DOT_BATCH], w->buf[1].ptr, a->at[1], T),
+                       side_of(a, d.c, a->c[DOT_BATCH], w->buf[2].ptr, a->at[2], a->to)};
+    if (!side[2].ready) side[2].m.t = TESS_F32; /* c is added up there */
     int64_t bytes = 0;
     for (const dot_side &s : side) bytes += room_bytes(s, batches);
     const bool fits = TESS_CUDA_MM_ROOM + (size_t)bytes <= w->room_bytes;
@@ -123,14 +103,13 @@ template <tess_dtype T> static void run_dot(const tess_work *w, const tess_any_d
     for (int k = 0; k < 3; k++) {
         dot_side &s = side[k];
         if (s.ready) continue;
-        s.at = room;
+        s.m = {room, s.m.t, s.o.size[1], false, s.o.size[0] * s.o.size[1]};
         room += room_bytes(s, batches);
-        s.o.turned = false, s.o.ld = s.o.size[1], s.next = s.o.size[0] * s.o.size[1];
         if (k < 2) move(w, a, s, false);
     }
-    const bool direct = side[2].at == side[2].x;
-    product(w, side[0], side[1], side[2], batches, direct && a->acc);
-    if (!direct) move(w, a, side[2], true);
+    any_product(w, side[2].m, side[0].m, side[1].m, d.a.size[0], d.b.size[1], d.a.size[1], batches,
+                side[2].ready && a->acc);
+    if (!side[2].ready) move(w, a, side[2], true);
 }
 
 TESS_CUDA_REAL_OF(any_dot, run_dot<T>(w, (const tess_any_dot_arg *)w->arg))

@@ -32,11 +32,30 @@ struct map_place {
     bool dense, wide; /* one element behind the other; those of a thread at once, where all are there */
 };
 
+/* A number below 2^31, and what divides by it without a division. */
+struct divisor {
+    uint32_t is, times;
+    int shift;
+};
+static inline divisor divisor_of(int64_t n)
+{
+    divisor d = {(uint32_t)n, 0, 0};
+    while ((int64_t)1 << d.shift < n) d.shift++;
+    d.times = (uint32_t)(((uint64_t)1 << 32) * (((uint64_t)1 << d.shift) - (uint64_t)n) / (uint64_t)n + 1);
+    return d;
+}
+/* Returns n modulo d, of an n below 2^31, and makes n the quotient. */
+TESS_DEVICE uint32_t take_modulo(uint32_t &n, const divisor &d)
+{
+    const uint32_t quotient = (__umulhi(d.times, n) + n) >> d.shift, rest = n - quotient * d.is;
+    n = quotient;
+    return rest;
+}
+
 struct map_program {
-    uint32_t dim[TESS_RANK_MOST], times[TESS_RANK_MOST]; /* to divide by a dimension: */
-    uint8_t shift[TESS_RANK_MOST];                       /* n / d = (the high word of n times + n) >> shift */
-    int rank, steps, last;                               /* last: the register of the result */
-    tess_element element;                                /* of the result */
+    divisor dim[TESS_RANK_MOST];
+    int rank, steps, last; /* last: the register of the result */
+    tess_element element;  /* of the result */
     bool acc;
     map_place in[TESS_MAP_OPERANDS], out;
     map_step step[TESS_MAP_STEPS];
@@ -77,14 +96,7 @@ static inline bool map_space(const tess_work *w, map_program *p, const int64_t *
                        (long long)map_size(dim, rank));
         return false;
     }
-    for (int d = 0; d < rank; d++) {
-        const uint64_t size = (uint64_t)dim[d];
-        int shift = 0;
-        while ((uint64_t)1 << shift < size) shift++;
-        p->dim[d] = (uint32_t)size;
-        p->times[d] = (uint32_t)((((uint64_t)1 << 32) * (((uint64_t)1 << shift) - size)) / size + 1);
-        p->shift[d] = (uint8_t)shift;
-    }
+    for (int d = 0; d < rank; d++) p->dim[d] = divisor_of(dim[d]);
     return true;
 }
 
@@ -132,11 +144,7 @@ TESS_DEVICE int64_t map_offset(const map_program &p, const map_place &s, uint32_
 {
     int64_t at = s.at;
     if (s.dense) return at + i;
-    for (int d = p.rank - 1; d > 0; d--) {
-        const uint32_t quotient = (__umulhi(p.times[d], i) + i) >> p.shift[d];
-        at += (int64_t)(i - quotient * p.dim[d]) * s.by[d];
-        i = quotient;
-    }
+    for (int d = p.rank - 1; d > 0; d--) at += (int64_t)take_modulo(i, p.dim[d]) * s.by[d];
     return p.rank ? at + (int64_t)i * s.by[0] : at;
 }
 

@@ -3,67 +3,10 @@
 #include "body.h"
 #include "conv_impl.h"
 #include "mm.h"
+#include "ops/convolutions.h"
 #include "walk_impl.h"
 
 enum { SPACE = TESS_CONV_SPACE };
-typedef struct problem {
-    const char *name;
-    int64_t samples, groups, inputs, outputs;
-    int64_t in[SPACE], window[SPACE], step[SPACE], apart[SPACE], pad[SPACE], behind;
-    bool last; /* channels are the last dimension of x and y */
-} problem;
-#define ONE                                                                                                            \
-    {                                                                                                                  \
-        1, 1, 1                                                                                                        \
-    }
-#define NONE                                                                                                           \
-    {                                                                                                                  \
-        0, 0, 0                                                                                                        \
-    }
-static const problem problems[] = {
-    {"3 x 3", 4, 1, 16, 32, {1, 9, 11}, {1, 3, 3}, ONE, ONE, {0, 1, 1}, 1, false},
-    {"7 x 7 by 2 of 3", 2, 1, 3, 16, {1, 23, 20}, {1, 7, 7}, {1, 2, 2}, ONE, {0, 3, 3}, 3, false},
-    {"points", 8, 1, 64, 48, {1, 5, 5}, ONE, ONE, ONE, NONE, 0, false},
-    {"points by 2", 8, 1, 32, 32, {1, 8, 8}, ONE, {1, 2, 2}, ONE, NONE, 0, false},
-    {"dilated", 2, 1, 16, 16, {1, 15, 13}, {1, 3, 3}, ONE, {1, 2, 3}, {0, 2, 3}, 2, false},
-    {"groups", 3, 4, 16, 16, {1, 7, 7}, {1, 3, 3}, ONE, ONE, {0, 1, 1}, 1, false},
-    {"depthwise", 6, 32, 1, 1, {1, 9, 9}, {1, 3, 3}, {1, 2, 2}, ONE, {0, 1, 1}, 1, false},
-    {"turned", 4, 1, 16, 16, {1, 12, 12}, {1, 2, 2}, {1, 2, 2}, {1, -1, -1}, {0, -1, -1}, 0, false},
-    {"turned, 3 x 3", 6, 1, 16, 32, {1, 11, 11}, {1, 3, 3}, {1, 2, 2}, {1, -1, -1}, {0, -1, -1}, 0, false},
-    {"1d", 10, 1, 16, 16, {1, 1, 40}, {1, 1, 5}, {1, 1, 3}, ONE, {0, 0, 2}, 2, false},
-    {"3d", 3, 1, 8, 16, {3, 4, 5}, {3, 3, 3}, ONE, ONE, {1, 1, 1}, 1, false},
-    {"channels last", 3, 1, 32, 16, {1, 7, 7}, {1, 3, 3}, ONE, ONE, {0, 1, 1}, 1, true},
-    {"many channels", 4, 1, 160, 144, {1, 4, 8}, {1, 1, 3}, ONE, ONE, {0, 0, 1}, 1, false},
-    {"one sample", 1, 1, 32, 64, {1, 12, 12}, {1, 3, 3}, ONE, ONE, {0, 1, 1}, 1, false},
-    {"odd", 3, 1, 5, 7, {1, 6, 5}, {1, 2, 3}, ONE, ONE, {0, 1, 0}, 0, false},
-};
-enum { PROBLEMS = sizeof problems / sizeof *problems };
-
-static void strides(int64_t *by, int64_t channels, const int64_t *space, bool last)
-{
-    int64_t step = last ? channels : 1;
-    for (int d = SPACE - 1; d >= 0; step *= space[d--]) by[2 + d] = step;
-    by[1] = last ? 1 : step;
-    by[0] = last ? step : step * channels;
-}
-
-static tess_any_conv_arg arg_of(const problem *p)
-{
-    tess_any_conv_arg a = {.samples = p->samples, .groups = p->groups, .inputs = p->inputs, .outputs = p->outputs};
-    for (int d = 0; d < SPACE; d++) {
-        const int64_t reach = (p->window[d] - 1) * llabs(p->apart[d]),
-                      pad = p->apart[d] < 0 ? p->pad[d] + reach : p->pad[d];
-        const int64_t behind = p->window[d] > 1 ? p->behind : 0;
-        a.in[d] = p->in[d], a.window[d] = p->window[d], a.step[d] = p->step[d], a.apart[d] = p->apart[d];
-        a.pad[d] = p->pad[d], a.between[d] = 1;
-        a.out[d] = (p->in[d] + pad + behind - reach - 1) / p->step[d] + 1;
-    }
-    strides(a.x, p->groups * p->inputs, a.in, p->last);
-    strides(a.y, p->groups * p->outputs, a.out, p->last);
-    strides(a.w, p->inputs, a.window, false);
-    a.w_group = p->outputs * a.w[0];
-    return a;
-}
 
 /* For all x, w and y that meet, adds the product of the others to what is written. */
 static void expect(const tess_any_conv_arg *a, int written, double *x, double *w, double *y)
@@ -113,7 +56,7 @@ static double *some_values(int64_t n)
 }
 
 /* Makes it in a dtype, with `acc` added to what was there, and returns whether the library does. */
-static bool one(const problem *p, tess_any_conv_arg a, int written, tess_dtype in, const int64_t *size,
+static bool one(const conv_problem *p, tess_any_conv_arg a, int written, tess_dtype in, const int64_t *size,
                 double *const *value, const double *sum)
 {
     const tess_dtype to = written == CONV_Y || (written == CONV_W && a.acc) ? in : TESS_F32;
@@ -141,9 +84,9 @@ static bool one(const problem *p, tess_any_conv_arg a, int written, tess_dtype i
 TEST(convolutions)
 {
     int by_library = 0, all = 0;
-    for (int k = 0; k < PROBLEMS; k++)
+    for (int k = 0; k < CONV_PROBLEMS; k++)
         for (int written = 0; written < CONV_TENSORS; written++) {
-            tess_any_conv_arg a = arg_of(&problems[k]);
+            tess_any_conv_arg a = conv_arg(&conv_problems[k]);
             const int64_t size[] = {a.samples * a.groups * a.inputs * walk_size(a.in, SPACE),
                                     a.groups * a.outputs * a.inputs * walk_size(a.window, SPACE),
                                     a.samples * a.groups * a.outputs * walk_size(a.out, SPACE)};
@@ -154,16 +97,17 @@ TEST(convolutions)
             for (int acc = 0; acc < 2; acc++) {
                 a.acc = acc;
                 EACH_REAL(in)
-                by_library += one(&problems[k], a, written, in, size, value, sums[written]), all++;
+                by_library += one(&conv_problems[k], a, written, in, size, value, sums[written]), all++;
             }
             forget();
         }
     printf("%d of %d by the library\n", by_library, all);
-    tess_any_conv_arg a = arg_of(&problems[0]);
+    tess_any_conv_arg a = conv_arg(&conv_problems[0]);
     if (tess_mm_lanes() >= 8) CHECK(tess_conv_library(&a, CONV_Y, TESS_F32));
     /* A sample of which each worker would hold 64 MiB. */
-    const problem large = {"large", 1, 1, 64, 64, {1, 512, 512}, {1, 3, 3}, ONE, ONE, {0, 1, 1}, 1, false};
-    a = arg_of(&large);
+    const conv_problem large = {"large",   1,        1,        64,        64, {1, 512, 512},
+                                {1, 3, 3}, CONV_ONE, CONV_ONE, {0, 1, 1}, 1,  false};
+    a = conv_arg(&large);
     CHECK(!tess_conv_library(&a, CONV_Y, TESS_F32));
     CHECK(tess_any_conv_scratch(&a, CONV_Y, TESS_F32) < 4 << 20);
 }
