@@ -304,8 +304,8 @@ static void input_part(void *of, int64_t part)
     if (!c->s.direct && !c->a->acc) clear(c, (float *)x);
     for (int64_t p = 0; p < c->s.positions; p += c->chunk) {
         const int64_t n = least(c->chunk, c->s.positions - p);
-        product(q_of(c, x, room, 0, c->s.depth, p, n), flip(w_of(c, group)), from(y_of(c, sample, group), 0, p), c->s.depth,
-                n, c->a->outputs, c->s.direct && c->a->acc);
+        product(q_of(c, x, room, 0, c->s.depth, p, n), flip(w_of(c, group)), from(y_of(c, sample, group), 0, p),
+                c->s.depth, n, c->a->outputs, c->s.direct && c->a->acc);
         if (!c->s.direct) move(c, x, room, 0, c->s.depth, p, n, true);
     }
 }

@@ -102,5 +102,5 @@ static void any_scatter(const tess_work *w)
 {
     run(w, true);
 }
-tess_codelet tess_any_gather[] = {{.name = "any_gather", .dtype = TESS_F32, .cpu = any_gather}};
-tess_codelet tess_any_scatter[] = {{.name = "any_scatter", .dtype = TESS_F32, .cpu = any_scatter}};
+TESS_F32_CODELET(any_gather, )
+TESS_F32_CODELET(any_scatter, )

@@ -1,6 +1,6 @@
 /* any_loss, any_data: where a backward pass begins, and what a graph brings along. */
 #include "any.h"
-#include <string.h>
+#include "vector.h"
 
 static void any_loss(const tess_work *w)
 {
@@ -14,7 +14,7 @@ static void any_loss(const tess_work *w)
     }
     if (a->gradient) *(float *)w->buf[out + 1].ptr = w->env->loss_scale[0];
 }
-tess_codelet tess_any_loss[] = {{.name = "any_loss", .dtype = TESS_F32, .cpu = any_loss}};
+TESS_F32_CODELET(any_loss, )
 
 static void any_data(const tess_work *w)
 {

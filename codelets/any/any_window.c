@@ -223,7 +223,5 @@ static void any_window_backward(const tess_work *w)
     t.x = w->buf[0].ptr, t.y = w->buf[1].ptr, t.dx = w->buf[2].ptr;
     tess_parts_run(any_window_parts(NULL, w->arg), part, &t);
 }
-tess_codelet tess_any_window[] = {
-    {.name = "any_window", .dtype = TESS_F32, .cpu = any_window, .parts = any_window_parts}};
-tess_codelet tess_any_window_backward[] = {
-    {.name = "any_window_backward", .dtype = TESS_F32, .cpu = any_window_backward, .parts = any_window_parts}};
+TESS_F32_CODELET(any_window, .parts = any_window_parts)
+TESS_F32_CODELET(any_window_backward, .parts = any_window_parts)

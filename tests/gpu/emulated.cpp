@@ -7,6 +7,7 @@
 #include "buckets_cuda_impl.h"
 #include "conv_impl.h"
 #include "cudnn_impl.h"
+#include "cum_impl.h"
 #include "dot_impl.h"
 #include "exact.h"
 #include "fold_cuda_impl.h"
