@@ -27,6 +27,23 @@ static void write_npy(const char *path, const char *type, const char *shape, con
     free(text);
 }
 
+/* Samples [first, first + n) of x and y as a .safetensors has them. */
+static void write_set(const char *path, const float (*x)[5], const double (*y)[3], int first, int n)
+{
+    const size_t of_x = (size_t)n * sizeof *x, of_y = (size_t)n * sizeof *y;
+    const char *header = fmt("{\"x\":{\"dtype\":\"F32\",\"shape\":[%d,5],\"data_offsets\":[0,%zu]},"
+                             "\"y\":{\"dtype\":\"F64\",\"shape\":[%d,3],\"data_offsets\":[%zu,%zu]}}",
+                             n, of_x, n, of_x, of_x + of_y);
+    const uint64_t length = strlen(header);
+    char *text = malloc(sizeof length + length + of_x + of_y), *to = text;
+    memcpy(to, &length, sizeof length);
+    memcpy(to += sizeof length, header, length);
+    memcpy(to += length, x + first, of_x);
+    memcpy(to + of_x, y + first, of_y);
+    write_file(path, text, sizeof length + length + of_x + of_y);
+    free(text);
+}
+
 /* Of the mlp floats, y in double; of the gpt tokens, in 64 and in 16 bits. */
 static void write_data(void)
 {
@@ -46,6 +63,11 @@ static void write_data(void)
     write_npy("label.npy", "<i4", "48", label, sizeof label);
     write_npy("ids.npy", "<i8", "48, 8", ids, sizeof ids);
     write_npy("next.npy", "<u2", "48, 8", next, sizeof next);
+    write_set("all.safetensors", x, y, 0, SAMPLES);
+    write_set("begin.safetensors", x, y, 0, 20);
+    write_set("end.safetensors", x, y, 20, SAMPLES - 20);
+    write_npy("begin.npy", "<f4", "47, 5", x, 47 * sizeof *x);
+    write_npy("end.npy", "<f4", "1, 5", x + 47, sizeof *x);
     write_npy("few.npy", "<f4", "47, 5", x, 47 * sizeof *x);
     write_npy("wide.npy", "<f4", "30, 8", x, sizeof x);
     write_npy("short.npy", "<f4", "48, 5", x, sizeof x - 4);
@@ -84,6 +106,21 @@ TEST(learns_and_goes_on)
     CHECK_HAS(ran.out, "batches 3");
     DONE("check", MLP);
     FAILS(2, ("check", "two/model"), "check.safetensors");
+}
+
+/* Arrays of an input each, all in one file, and in several. */
+TEST(files_of_all_kinds)
+{
+    static const char *const same[] = {"all.safetensors", "[\"begin.safetensors\", \"end.safetensors\"]",
+                                       "{\"x\": [\"begin.npy\", \"end.npy\"], \"y\": \"all.safetensors\"}",
+                                       "{\"x\": \"x.npy\", \"y\": [\"begin.safetensors\", \"end.safetensors\"]}"};
+    setup(MLP, "{\"x\": \"x.npy\", \"y\": \"y.npy\"}");
+    DONE("train", "run.json");
+    for (size_t k = 0; k < sizeof same / sizeof *same; k++) {
+        DONE("train", "run.json", fmt("data.train=%s", same[k]), fmt("output=out%zu", k));
+        CHECK(same_file("out/model/weights.safetensors", fmt("out%zu/model/weights.safetensors", k)));
+    }
+    CHECK_HAS(ran.out, "48 samples in 3 files");
 }
 
 TEST(same_bits_through_a_disk)
@@ -304,6 +341,14 @@ TEST(mistakes)
         {"data.train={\"x\": \"text.npy\", \"y\": \"y.npy\"}", "text.npy: has elements of another type"},
         {"data.train={\"x\": \"none.npy\", \"y\": \"y.npy\"}", "none.npy: is no .npy file"},
         {"data.train={\"x\": \"gone.npy\", \"y\": \"y.npy\"}", "gone.npy"},
+        {"data.train={\"x\": [\"begin.npy\"], \"y\": \"y.npy\"}", "y.npy: has 48 samples, begin.npy has 47"},
+        {"data.train={\"x\": [\"begin.npy\", \"wide.npy\"], \"y\": \"y.npy\"}", "wide.npy: has shape (30,8)"},
+        {"data.train={\"x\": [\"begin.npy\", 3], \"y\": \"y.npy\"}", "expected a path, a list or an object of them"},
+        {"data.train={\"x\": [], \"y\": \"y.npy\"}", "x has 0 files"},
+        {"data.train={\"x\": {}, \"y\": \"y.npy\"}", "expected a path, a list or an object of them"},
+        {"data.train=[\"x.npy\"]", "expected {\"x\": \"FILE.npy\", ...}"},
+        {"data.train=gone.safetensors", "gone.safetensors"},
+        {"data.train=" MLP "/weights.safetensors", "weights.safetensors: has no array x"},
         {"train_batch_size=24", "the network was exported for 16 samples at a time"},
         {"lora.r=4", "lora"},
         {"weights=drawn", "weights"},

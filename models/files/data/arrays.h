@@ -1,4 +1,4 @@
-/* Arrays: samples out of .npy files, whose first dimension counts them.
+/* Arrays: samples out of .npy and .safetensors files, the first dimension of whose arrays counts them.
  *
  *     const tess_array_want want[] = {{"x", TESS_ARRAY_REAL, 1, {784}}, {"y", TESS_ARRAY_INT, 0, {0}}};
  *     tess_arrays *a;
@@ -29,15 +29,16 @@ typedef struct tess_array_want {
 
 typedef struct tess_arrays tess_arrays;
 
-/* Opens the files of a JSON object of names and paths: one for each that is wanted, with as many samples as the others.
- * `key` is for errors. */
+/* Opens files: those of a JSON object of names and paths, or lists of paths whose samples follow each other, for each
+ * that is wanted; or a .safetensors, or a JSON list of them, that have all. All have as many samples. `key` is for
+ * errors. */
 tess_status tess_arrays_open(const char *key, const char *text, const tess_array_want *want, int count,
                              tess_arrays **arrays) TESS_NODISCARD;
 void tess_arrays_close(tess_arrays *a);
 uint64_t tess_arrays_samples(const tess_arrays *a);
 /* Returns `sum` with what tells these files from others mixed in. */
 uint64_t tess_arrays_sum(const tess_arrays *a, uint64_t sum);
-int tess_arrays_count(const tess_arrays *a);
+int tess_arrays_files(const tess_arrays *a);
 /* Reads a sample of the k-th that was wanted, 4 bytes an element. */
 tess_status tess_arrays_get(const tess_arrays *a, int k, uint64_t sample, void *out) TESS_NODISCARD;
 

@@ -392,7 +392,7 @@ uint64_t tess_data_lines_left_out(const tess_data *d)
 
 size_t tess_data_files(const tess_data *d)
 {
-    size_t files = d->arrays ? (size_t)tess_arrays_count(d->arrays) : 0;
+    size_t files = d->arrays ? (size_t)tess_arrays_files(d->arrays) : 0;
     for (size_t k = 0; k < d->sources; k++) files += d->source[k].files;
     return files;
 }

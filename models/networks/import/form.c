@@ -31,7 +31,7 @@ bool tess_form_is_constant(const form *f)
 
 bool tess_form_include(form *f, const form *from, int *result)
 {
-    int operand[TESS_ND_OPERANDS], as[TESS_FORMULA_STEPS];
+    int operand[TESS_ND_OPERANDS], as[TESS_MAP_STEPS];
     for (int k = 0; k < from->operands; k++) {
         int j = 0;
         while (j < f->operands && memcmp(&f->operand[j], &from->operand[k], sizeof f->operand[j])) j++;

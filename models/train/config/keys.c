@@ -388,15 +388,22 @@ static json_t *get_model(const char *directory, const char *object)
     return all;
 }
 
+static bool is_list_of_texts(const json_t *v)
+{
+    for (size_t i = 0; i < json_array_size(v); i++)
+        if (!json_is_string(json_array_get(v, i))) return false;
+    return json_is_array(v);
+}
+
 /* A text, or a list of texts; of paths also of objects with a path and a weight, of which data_paths.c says more. No
  * text of an empty list is none. */
 static bool set_texts(char **field, const json_t *v, bool objects)
 {
     if (json_is_string(v)) return set_text(field, json_string_value(v)), true;
-    if (objects && json_is_object(v)) { /* a path for each input */
+    if (objects && json_is_object(v)) { /* a path for each input, or several */
         const char *name;
         json_t *path;
-        json_object_foreach((json_t *)v, name, path) if (!json_is_string(path)) return false;
+        json_object_foreach((json_t *)v, name, path) if (!json_is_string(path) && !is_list_of_texts(path)) return false;
         set_text(field, NULL);
         return *field = json_dumps(v, JSON_COMPACT), true;
     }

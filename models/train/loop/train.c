@@ -129,11 +129,20 @@ static tess_status make_output(struct training *t)
     return tess_error(tess_errno_status(errno), t->c.output, "cannot be created: %s (see output)", strerror(errno));
 }
 
-/* The tasks of generic ops, and what of a step's time is theirs. */
+/* The tasks of generic ops, and what of a step's time is theirs; those that a GPU cannot do, and their codelets. */
 struct generic {
-    int64_t tasks, all;
+    int64_t tasks, all, stay;
     double seconds, of;
+    char staying[120];
 };
+
+/* A codelet that has been named is not again. */
+static void name_staying(struct generic *g, const char *name)
+{
+    const size_t used = strlen(g->staying);
+    if (!strstr(g->staying, name))
+        snprintf(g->staying + used, sizeof g->staying - used, "%s%s", used ? ", " : "", name);
+}
 
 static void count_task(void *of, uint32_t k, const tess_listed_task *t)
 {
@@ -142,6 +151,7 @@ static void count_task(void *of, uint32_t k, const tess_listed_task *t)
     (void)k;
     g->all++, g->of += t->seconds;
     if (generic) g->tasks++, g->seconds += t->seconds;
+    if (!strcmp(t->where, "cpu")) g->stay++, name_staying(g, t->codelet->name);
 }
 
 static void no_tile(void *of, uint32_t k, const tess_listed_tile *t)
@@ -159,6 +169,9 @@ static void say_generic(const tess_run *r, const tess_step *step)
     if (g.tasks && r->rank == 0)
         tess_note("%lld of a step's %lld tasks are generic ops, some %.0f%% of its time", (long long)g.tasks,
                   (long long)g.all, 100 * g.seconds / g.of);
+    if (g.stay && tess_gpus() > 0 && r->rank == 0)
+        tess_note("%lld of a step's %lld tasks have no body for a GPU, and stay on the CPU: %s", (long long)g.stay,
+                  (long long)g.all, g.staying);
 }
 
 static tess_status plan_steps(struct training *t)
