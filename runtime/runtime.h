@@ -320,6 +320,7 @@ typedef struct tess_codelet {
     const char *name; /* "linear_forward"; with the dtype it names the performance model */
     tess_dtype dtype;
     tess_body cpu, cuda;                /* cuda NULL: there is none */
+    bool cpu_alone;                     /* in no build is there one: a GPU that is emulated or simulated asks this */
     bool either;                        /* both have the same bits: StarPU chooses. Else the GPU, where there is one */
     tess_cost (*cost)(const void *arg); /* may be NULL: no flops, the bytes of the buffers */
     /* How many parts the body comes in, where most of its time goes: what a machine that is not here shares out. NULL:

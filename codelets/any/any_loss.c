@@ -21,4 +21,4 @@ static void any_data(const tess_work *w)
     const tess_any_data_arg *a = w->arg;
     memcpy(w->buf[0].ptr, a->data, a->bytes);
 }
-tess_codelet tess_any_data[] = {{.name = "any_data", .dtype = TESS_F32, .cpu = any_data}};
+tess_codelet tess_any_data[] = {{.name = "any_data", .dtype = TESS_F32, .cpu = any_data, .cpu_alone = true}};

@@ -85,4 +85,5 @@ static void any_scatter_back(const tess_work *w)
         slice(&b, w->buf[1].ptr, &p);
     }
 }
-tess_codelet tess_any_scatter_back[] = {{.name = "any_scatter_back", .dtype = TESS_F32, .cpu = any_scatter_back}};
+tess_codelet tess_any_scatter_back[] = {
+    {.name = "any_scatter_back", .dtype = TESS_F32, .cpu = any_scatter_back, .cpu_alone = true}};

@@ -76,4 +76,5 @@ static void any_sort(const tess_work *w)
     task t = {.a = w->arg, .x = w->buf[0].ptr, .y = w->buf[1].ptr, .room = w->buf[2].ptr};
     tess_parts_run(any_sort_parts(NULL, w->arg), part, &t);
 }
-tess_codelet tess_any_sort[] = {{.name = "any_sort", .dtype = TESS_F32, .cpu = any_sort, .parts = any_sort_parts}};
+tess_codelet tess_any_sort[] = {
+    {.name = "any_sort", .dtype = TESS_F32, .cpu = any_sort, .cpu_alone = true, .parts = any_sort_parts}};

@@ -19,7 +19,8 @@ static void replace_f32(const tess_work *w)
     const float unscale = (float)u.env->unscale; /* it is not clipped */
     for (int64_t i = 0; i < u.a->n; i++) u.master[i] = u.grad[i] * unscale;
 }
-static tess_codelet update_replace[] = {[TESS_F32] = {.name = "replace", .dtype = TESS_F32, .cpu = replace_f32}};
+static tess_codelet update_replace[] = {
+    [TESS_F32] = {.name = "replace", .dtype = TESS_F32, .cpu = replace_f32, .cpu_alone = true}};
 const tess_optimizer_kind tess_replace_kind = {.name = "replacement", .update = update_replace};
 
 tess_optimizer tess_adamw(void)

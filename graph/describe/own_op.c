@@ -418,6 +418,7 @@ static void make_codelets(struct own *o, int backward, const tess_op_functions *
                                             .dtype = (tess_dtype)t,
                                             .cpu = tess_own_cpu,
                                             .cuda = f->cuda ? tess_own_cuda : NULL,
+                                            .cpu_alone = !f->cuda,
                                             .cost = f->flops ? tess_own_cost : NULL};
 }
 

@@ -9,7 +9,7 @@
 tess_body tess_gpu_body(const tess_codelet *cl)
 {
 #ifdef TESS_EMULATED_GPU
-    return cl->cpu;
+    return cl->cpu_alone ? NULL : cl->cpu;
 #else
     return cl->cuda;
 #endif

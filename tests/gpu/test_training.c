@@ -21,6 +21,8 @@ enum { STEPS = 4 };
 enum { STEPS = 10 };
 #endif
 static int small_runs; /* of 2 steps */
+static const char *config = "run";
+#define IMPORTED TESS_FIXTURES "/imported/"
 static char dir[] = "/tmp/tessera-gpu-XXXXXX";
 
 /* Writes the configuration and some text; every call trains in its own output directory. */
@@ -49,8 +51,8 @@ static void run(const char *name, const char *environment, const char *settings)
 {
     char command[700];
     snprintf(command, sizeof command,
-             "%s %s train %s/run.json output=%s/%s %s >%s/%s.log 2>&1 || { tail -3 %s/%s.log; false; }", environment,
-             getenv("TESSERA") ? getenv("TESSERA") : "tessera", dir, dir, name, settings, dir, name, dir, name);
+             "%s %s train %s/%s.json output=%s/%s %s >%s/%s.log 2>&1 || { tail -3 %s/%s.log; false; }", environment,
+             getenv("TESSERA") ? getenv("TESSERA") : "tessera", dir, config, dir, name, settings, dir, name, dir, name);
     CHECK_EQ(system(command), 0);
 }
 
@@ -100,6 +102,37 @@ TEST(losses_are_the_cpus)
     train("gpu16", "", "bf16.enabled=true", gpu);
     train("cpu16", "STARPU_NCUDA=0", "bf16.enabled=true", cpu);
     compare(gpu, cpu, 2e-2);
+}
+
+/* Networks of generic ops, some of which have no body for a GPU. */
+TEST(any_network)
+{
+    static const struct {
+        const char *name;
+        int samples;
+    } network[] = {{"sorts", 6}, {"state", 16}, {"convs", 6}, {"gpt", 8}};
+    static char gpu[STEPS][2][32], cpu[STEPS][2][32];
+    for (size_t k = 0; k < sizeof network / sizeof *network; k++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/any.json", dir);
+        FILE *f = fopen(path, "w");
+        if (!f) return;
+        fprintf(f,
+                "{\"model\": \"" IMPORTED "%s\", \"data\": {\"train\": \"" IMPORTED "%s/check.safetensors\"},\n"
+                " \"steps\": %d, \"train_batch_size\": %d, \"overwrite\": true, \"gradient_clipping\": 1,\n"
+                " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3}}}\n",
+                network[k].name, network[k].name, STEPS, network[k].samples);
+        fclose(f);
+        config = "any";
+        train("any_gpu", "", "", gpu);
+        train("any_cpu", "STARPU_NCUDA=0", "", cpu);
+        config = "run";
+#ifdef TESS_EMULATED_GPU /* whose bodies are the CPU's */
+        compare(gpu, cpu, 0);
+#else
+        compare(gpu, cpu, 1e-3);
+#endif
+    }
 }
 
 /* The optimizer's updates run where StarPU puts them: the choice, the scheduler and a cap never show. */

@@ -88,10 +88,10 @@ void *tess_cuda_stream(void)
     return NULL;
 }
 
-/* Every codelet of a training step has a CUDA body, which is not built where there is no nvcc. */
+/* As in a build with nvcc. */
 tess_body tess_gpu_body(const tess_codelet *cl)
 {
-    return cl->cpu;
+    return cl->cpu_alone ? NULL : cl->cpu;
 }
 
 /* A launch: the time of what it puts on the stream is StarPU's, by the model of its codelet. */
