@@ -28,16 +28,18 @@ enum {
     SAMPLES_BYTES = 2 << 20, /* of a problem's x and y, */
     MOST_BYTES = 16 << 20,   /* and at most, where one sample has more: each worker has room for it */
     LINE = 64,
+    FLAT = 512, /* elements that are converted at a time */
 };
 
 /* One of x, w and y of a part: as it lies in its tile, as the library has it, and what brings it from one to the
- * other. */
+ * other. The library's own conversions of 16 bits take ten times as long as its convolutions where a CPU has no
+ * instructions for them, and it reads no window backwards: such a tile is made a flat one first. */
 typedef struct side {
-    tess_dtype t;
-    tess_md mine;
+    tess_dtype t, flat_t;
+    tess_md mine; /* of the tile, or of the flat one */
     tess_const_md theirs;
-    size_t bytes;             /* of theirs */
-    bool same;                /* the tile is what the library reads or writes */
+    size_t bytes, flat;       /* of theirs; of a flat one, 0: there is none */
+    bool same;                /* mine is what the library reads or writes */
     dnnl_primitive_t move[2]; /* there, or back; back by adding */
 } side;
 
@@ -47,7 +49,7 @@ struct conv_library {
     int64_t samples, groups, inputs, outputs; /* of a problem */
     int64_t turn;                             /* samples of a part */
     bool flip[SPACE];                         /* w's window is read backwards */
-    size_t turned;                            /* bytes of a piece of w, dense and turned; 0: is not */
+    size_t flat;                              /* bytes of a part's flat x or y */
     side side[CONV_TENSORS];
     dnnl_primitive_desc_t of_run;
     tess_const_md of_scratch;
@@ -92,7 +94,8 @@ static int64_t turns(const conv_library *c)
 /* Of w, that lie in scratch. */
 static int64_t blocks(const conv_library *c)
 {
-    return c->side[CONV_W].same ? 0 : pieces(c) * (c->written == CONV_W ? turns(c) : 1);
+    const side *w = &c->side[CONV_W];
+    return w->same && !w->flat ? 0 : pieces(c) * (c->written == CONV_W ? turns(c) : 1);
 }
 
 static void cut_channels(conv_library *c, int64_t most)
@@ -177,10 +180,10 @@ static tess_md any_of(const conv_library *c, int which, dnnl_data_type_t t)
     int64_t dim[SIDES], by[SIDES];
     return tess_md_tagged(dims_of(c, which, dim, by), dim, dnnl_format_tag_any, t);
 }
-static tess_md dense_of(const conv_library *c, dnnl_data_type_t t)
+static tess_md dense_of(const conv_library *c, int which, dnnl_data_type_t t)
 {
     int64_t dim[SIDES], by[SIDES], all = 1;
-    const int n = dims_of(c, CONV_W, dim, by);
+    const int n = dims_of(c, which, dim, by);
     for (int k = n - 1; k >= 0; all *= dim[k--]) by[k] = all;
     return tess_md_strided(n, dim, by, t);
 }
@@ -306,17 +309,18 @@ static bool is_turned(const conv_library *c)
     return c->flip[0] || c->flip[1] || c->flip[2];
 }
 
-static bool side_of(conv_library *c, int which, tess_dtype t)
+static bool side_of(conv_library *c, int which, tess_dtype t, dnnl_data_type_t of_theirs)
 {
     side *s = &c->side[which];
-    const bool turned = which == CONV_W && is_turned(c);
     const tess_const_md theirs = asked(c->of_run, which, c->written);
-    s->t = t;
-    s->mine = turned ? dense_of(c, tess_library_type(t)) : mine_of(c, which, tess_library_type(t));
-    s->same = !turned && dnnl_memory_desc_equal(s->mine, theirs);
+    const bool widens = t != TESS_F32 && of_theirs == dnnl_f32, flat = widens || (which == CONV_W && is_turned(c));
+    s->t = t, s->flat_t = widens ? TESS_F32 : t;
+    s->mine = flat ? dense_of(c, which, tess_library_type(s->flat_t)) : mine_of(c, which, tess_library_type(t));
+    s->same = dnnl_memory_desc_equal(s->mine, theirs);
     s->theirs = theirs, s->bytes = lines(dnnl_memory_desc_get_size(theirs));
-    if (turned) c->turned = lines(dnnl_memory_desc_get_size(s->mine));
+    if (flat) s->flat = lines(dnnl_memory_desc_get_size(s->mine));
     if (which != c->written) return s->same || reorder(&s->move[0], s->mine, theirs, false);
+    if (flat) return s->same || reorder(&s->move[0], theirs, s->mine, false);
     if (s->same && which != CONV_W && !c->a.acc) return true;
     s->same = false;
     return reorder(&s->move[0], theirs, s->mine, false) && reorder(&s->move[1], theirs, s->mine, true);
@@ -338,18 +342,24 @@ static conv_library *describe(const tess_any_conv_arg *a, int written, tess_dtyp
     conv_library *c = tess_alloc(sizeof *c);
     geometry g = {0};
     *c = (conv_library){.a = *a, .written = written};
-    const dnnl_data_type_t as = tess_library_type(tess_mm_as(in));
+    const dnnl_data_type_t as = tess_library_type(tess_mm_as(in)),
+                           made = written == CONV_Y && a->to == TESS_BF16 && !a->acc ? as : dnnl_f32;
     if (a->samples * walk_size(a->out, SPACE) < FEW || !geometry_of(c, &g)) return forget(c), NULL;
     cut(c);
     if (bytes_of_sample(c) > MOST_BYTES) return forget(c), NULL;
-    c->of_run = run_desc(c, &g, as, written == CONV_Y && a->to == TESS_BF16 && !a->acc ? as : dnnl_f32);
+    c->of_run = run_desc(c, &g, as, made);
     bool fits = c->of_run;
-    for (int k = 0; k < CONV_TENSORS && fits; k++) fits = side_of(c, k, k == written ? a->to : in);
+    for (int k = 0; k < CONV_TENSORS && fits; k++)
+        fits = k == written ? side_of(c, k, a->to, made) : side_of(c, k, in, as);
     if (!fits) return forget(c), NULL;
     c->of_scratch = dnnl_primitive_desc_query_md(c->of_run, dnnl_query_scratchpad_md, 0);
     c->scratch = c->room = lines(dnnl_memory_desc_get_size(c->of_scratch));
-    for (int k = 0; k < CONV_TENSORS; k++)
-        if (k != CONV_W ? !c->side[k].same : c->turn > c->samples) c->room += c->side[k].bytes;
+    for (int k = 0; k < CONV_TENSORS; k++) {
+        const side *s = &c->side[k];
+        if (k != CONV_W ? !s->same || s->flat : c->turn > c->samples) c->room += s->bytes;
+        if (k != CONV_W && s->flat > c->flat) c->flat = s->flat;
+    }
+    c->room += c->flat;
     return c;
 }
 
@@ -393,7 +403,7 @@ conv_library *tess_conv_library(const tess_any_conv_arg *a, int written, tess_dt
 
 size_t tess_conv_library_scratch(const conv_library *c)
 {
-    return c->room + (size_t)blocks(c) * c->side[CONV_W].bytes + (size_t)pieces(c) * c->turned;
+    return c->room + (size_t)blocks(c) * c->side[CONV_W].bytes + (size_t)pieces(c) * c->side[CONV_W].flat;
 }
 int64_t tess_conv_library_parts(const conv_library *c)
 {
@@ -407,7 +417,7 @@ typedef struct task {
     dnnl_primitive_t run;
     bool acc;
     char *at[CONV_TENSORS];     /* the tiles */
-    char *room, *blocks, *flat; /* of a part, of w in the library's layout, of a w that was turned */
+    char *room, *blocks, *flat; /* of a part, of w in the library's layout, of a flat w */
 } task;
 
 /* The groups, inputs and outputs that a piece of the channels has. */
@@ -453,43 +463,72 @@ static void execute(dnnl_primitive_t run, int n, const operand *o)
     for (int k = 0; k < n; k++) dnnl_memory_destroy(arg[k].memory);
 }
 
-static void bring(const side *s, const void *from, void *to)
+/* Runs of a tile's elements: as many of the last dimensions as lie one behind the other. */
+static int run_of(const int64_t *dim, const int64_t *by, int n, int64_t *run)
 {
-    execute(s->move[0], 2, (operand[]){{DNNL_ARG_FROM, s->mine, from}, {DNNL_ARG_TO, s->theirs, to}});
-}
-static void put_back(const side *s, const void *from, void *to, bool acc)
-{
-    execute(s->move[acc], 2, (operand[]){{DNNL_ARG_FROM, s->theirs, from}, {DNNL_ARG_TO, s->mine, to}});
+    *run = dim[n - 1];
+    for (n--; n > 0 && by[n - 1] == dim[n] * by[n]; n--) *run *= dim[n - 1];
+    return n;
 }
 
-/* Between w as it lies and one with its window turned, dense. */
-static void turn_window(const conv_library *c, char *tile, char *flat, bool back, bool acc)
+/* Between a part's piece of a tile and a flat one, whose window is turned where w's is read backwards. */
+static void flatten(const conv_library *c, int which, char *tile, char *flat, bool back, bool acc)
 {
     const tess_any_conv_arg *a = &c->a;
-    const tess_dtype t = c->side[CONV_W].t;
-    const int64_t dim[] = {c->groups, c->outputs, c->inputs, a->window[0], a->window[1], a->window[2]};
-    walk w = walk_begin(dim, 6, 0);
-    for (int64_t k = 0, n = walk_size(dim, 6); k < n; k++, walk_on(&w, 1)) {
-        int64_t at = w.at[0] * a->w_group + w.at[1] * a->w[0] + w.at[2] * a->w[1];
-        for (int d = 0; d < SPACE; d++) at += (c->flip[d] ? a->window[d] - 1 - w.at[3 + d] : w.at[3 + d]) * a->w[2 + d];
-        if (back)
-            tess_accumulate(tile, at, t, acc, tess_load(flat, k, t));
-        else
-            tess_store(flat, k, t, tess_load(tile, at, t));
+    const side *s = &c->side[which];
+    int64_t dim[SIDES], by[SIDES], run;
+    const int n = dims_of(c, which, dim, by), space = n - (SPACE - first_of(a));
+    int64_t first = 0;
+    for (int d = 0; d < SPACE && which == CONV_W; d++) { /* from the last element of the window to the first */
+        if (!c->flip[d]) continue;
+        first += (a->window[d] - 1) * a->w[2 + d];
+        by[space + d - first_of(a)] = -a->w[2 + d];
     }
+    settle(n, dim, by);
+    const int outer = run_of(dim, by, n, &run);
+    float room[FLAT];
+    walk w = walk_begin(dim, outer, 0);
+    for (int64_t k = 0, all = walk_size(dim, outer); k < all; k++) {
+        const int64_t from = first + walk_at(&w, by);
+        for (int64_t i = 0; i < run; i += FLAT) {
+            const int64_t at = from + i * by[n - 1], m = least(run - i, FLAT), to = k * run + i;
+            if (back) {
+                tess_walk_load(room, flat, to, 1, m, s->flat_t);
+                tess_walk_store(tile, at, by[n - 1], room, m, acc, s->t);
+            } else if (s->flat_t == TESS_F32) {
+                tess_walk_load((float *)(void *)flat + to, tile, at, by[n - 1], m, s->t);
+            } else {
+                tess_walk_load(room, tile, at, by[n - 1], m, s->t);
+                tess_walk_store(flat, to, 1, room, m, false, s->flat_t);
+            }
+        }
+        walk_on(&w, 1);
+    }
+}
+
+/* From a tile, over a flat one where the side has one, to what the library reads; and back. */
+static void bring(const conv_library *c, int which, char *tile, char *flat, char *to)
+{
+    const side *s = &c->side[which];
+    if (s->flat) flatten(c, which, tile, s->same ? to : flat, false, false);
+    if (!s->flat || !s->same)
+        execute(s->move[0], 2,
+                (operand[]){{DNNL_ARG_FROM, s->mine, s->flat ? flat : tile}, {DNNL_ARG_TO, s->theirs, to}});
+}
+static void put_back(const conv_library *c, int which, char *from, char *flat, char *tile, bool acc)
+{
+    const side *s = &c->side[which];
+    if (!s->flat || !s->same)
+        execute(s->move[acc && !s->flat], 2,
+                (operand[]){{DNNL_ARG_FROM, s->theirs, from}, {DNNL_ARG_TO, s->mine, s->flat ? flat : tile}});
+    if (s->flat) flatten(c, which, tile, s->same ? from : flat, true, acc);
 }
 
 static void bring_block(void *of, int64_t piece)
 {
     const task *t = of;
     const conv_library *c = t->c;
-    const char *from = tile_of(t, CONV_W, piece, 0);
-    if (c->turned) {
-        char *flat = t->flat + (size_t)piece * c->turned;
-        turn_window(c, (char *)from, flat, false, false);
-        from = flat;
-    }
-    bring(&c->side[CONV_W], from, block_of(t, piece));
+    bring(c, CONV_W, tile_of(t, CONV_W, piece, 0), t->flat + (size_t)piece * c->side[CONV_W].flat, block_of(t, piece));
 }
 
 TESS_CLONES static void add_block(float *to, const float *from, int64_t n)
@@ -501,25 +540,23 @@ static void put_block(void *of, int64_t piece)
 {
     const task *t = of;
     const conv_library *c = t->c;
-    char *to = tile_of(t, CONV_W, piece, 0), *flat = c->turned ? t->flat + (size_t)piece * c->turned : to,
-         *sum = block_of(t, piece);
+    char *sum = block_of(t, piece);
     for (int64_t turn = 1; turn < turns(c); turn++)
         add_block((float *)(void *)sum, (const float *)(const void *)block_of(t, turn * pieces(c) + piece),
                   (int64_t)(c->side[CONV_W].bytes / sizeof(float)));
-    put_back(&c->side[CONV_W], sum, flat, t->acc && !c->turned);
-    if (c->turned) turn_window(c, to, flat, true, t->acc);
+    put_back(c, CONV_W, sum, t->flat + (size_t)piece * c->side[CONV_W].flat, tile_of(t, CONV_W, piece, 0), t->acc);
 }
 
 /* Samples from one on; `w` is the block that is read or written. */
 static void problem(const task *t, int64_t piece, int64_t sample, char *w, char *room)
 {
     const conv_library *c = t->c;
-    char *next = room + c->scratch, *at[CONV_TENSORS];
+    char *flat = room + c->scratch, *next = flat + c->flat, *at[CONV_TENSORS];
     for (int which = 0; which < CONV_TENSORS; which++) {
         const side *s = &c->side[which];
         at[which] = which == CONV_W ? w : tile_of(t, which, piece, sample);
-        if (s->same || which == CONV_W) continue;
-        if (which != c->written) bring(s, at[which], next);
+        if ((s->same && !s->flat) || which == CONV_W) continue;
+        if (which != c->written) bring(c, which, at[which], flat, next);
         at[which] = next, next += s->bytes;
     }
     static const int read[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
@@ -528,8 +565,9 @@ static void problem(const task *t, int64_t piece, int64_t sample, char *w, char 
     for (int which = 0; which < CONV_TENSORS; which++)
         o[which] = (operand){(which == c->written ? written : read)[which], c->side[which].theirs, at[which]};
     execute(t->run, CONV_TENSORS + 1, o);
-    if (c->written != CONV_W && !c->side[c->written].same)
-        put_back(&c->side[c->written], at[c->written], tile_of(t, c->written, piece, sample), t->acc);
+    const side *s = &c->side[c->written];
+    if (c->written != CONV_W && (!s->same || s->flat))
+        put_back(c, c->written, at[c->written], flat, tile_of(t, c->written, piece, sample), t->acc);
 }
 
 static void part(void *of, int64_t k)
@@ -539,7 +577,7 @@ static void part(void *of, int64_t k)
     const side *w = &c->side[CONV_W];
     const int64_t piece = k % pieces(c), first = k / pieces(c) * c->turn;
     char *room = tess_part_room(t->room, c->room), *more = room + c->room - w->bytes,
-         *block = w->same ? tile_of(t, CONV_W, piece, 0) : block_of(t, c->written == CONV_W ? k : piece);
+         *block = w->same && !w->flat ? tile_of(t, CONV_W, piece, 0) : block_of(t, c->written == CONV_W ? k : piece);
     problem(t, piece, first, block, room);
     for (int64_t sample = c->samples; sample < c->turn; sample += c->samples) {
         problem(t, piece, first + sample, more, room);
@@ -565,7 +603,8 @@ void tess_conv_library_run(conv_library *c, const tess_work *w)
         t.blocks = t.room + c->room, t.flat = block_of(&t, blocks(c));
         TESS_ASSERT(w->buf[CONV_TENSORS].bytes >= tess_conv_library_scratch(c));
     }
-    if (c->written != CONV_W && !c->side[CONV_W].same) tess_parts_run(pieces(c), bring_block, &t);
+    const side *s = &c->side[CONV_W];
+    if (c->written != CONV_W && (!s->same || s->flat)) tess_parts_run(pieces(c), bring_block, &t);
     tess_parts_run(pieces(c) * turns(c), part, &t);
     if (c->written == CONV_W) tess_parts_run(pieces(c), put_block, &t);
 }

@@ -21,7 +21,7 @@ static void print_rates(const tess_yardstick *y)
     for (tess_dtype t = TESS_F32; t <= TESS_BF16; t++)
         printf("%-8s %s: %.4g GFLOP/s on one core, %.4g on all %d%s\n", t == TESS_F32 ? "matrices" : "",
                tess_dtype_name(t), y->matrix_rate_core[t] * 1e-9, y->matrix_rate[t] * 1e-9, y->cores,
-               tess_matrix_widened(t) ? "; no instructions for it: widened to f32 on the way" : "");
+               tess_matrix_widened(t) ? "; widened to f32 on the way, having no faster instructions" : "");
     printf("copy     %.3g GB/s read and written on one core, %.3g on all\n", y->copy_rate_core * 1e-9,
            y->copy_rate * 1e-9);
     if (y->share < TESS_QUIET)

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 static const double NOISE = 1.1;   /* of two rates that are the same */
-enum { VERSION = 1, SIZE = 1024 }; /* of the file: counts up when something is measured in another way; of matrices */
+enum { VERSION = 2, SIZE = 1024 }; /* of the file: counts up when something is measured in another way; of matrices */
 
 /* Where each rate stands, in the file and in memory. */
 struct field {
