@@ -6,7 +6,7 @@ A step is forward, backward, AdamW; PyTorch's bf16 is autocast over fp32 weights
 and the median of the turns; of memory the most that a process held at once, its libraries included. Each row is added to
 results/exported.tsv.
 
-ROWs: resnet18 vit-small unet gpt2, each with -bf16 behind it for bf16.
+ROWs: resnet18 vit-small unet gpt2, each with -bf16 behind it for bf16. TESSERA_MAX_CPU_ISA=AVX2 caps both sides.
 """
 import json
 import os
@@ -28,6 +28,9 @@ sys.path.insert(0, os.path.join(HERE, "../../tools/python"))
 import tessera  # noqa: E402
 
 STEPS = 4
+CAP = os.environ.get("TESSERA_MAX_CPU_ISA", "")
+CAPS = {"ATEN_CPU_CAPABILITY": "avx512" if "512" in CAP else "avx2", "ONEDNN_MAX_CPU_ISA": CAP,
+        "MKL_ENABLE_INSTRUCTIONS": "AVX512" if "512" in CAP else "AVX2"} if CAP else {}
 
 
 class Loss(nn.Module):
@@ -131,7 +134,7 @@ def watched(call, at=None):
     """What a process prints, and the most MiB that it held: what rusage says of a child is its parent's, if that is
     larger, so the process's own count is read while it runs."""
     most = [0]
-    with subprocess.Popen(call, cwd=at, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(call, cwd=at, env=os.environ | CAPS, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         def look():
             while process.poll() is None:
                 try:
