@@ -33,7 +33,7 @@ static tess_status operand_of(building *b, const node *of, int i, bool alone, fo
     const value *v = &b->n->value[k], *out = &b->n->value[of->out];
     const form *from = &b->form[k];
     tess_reading by;
-    const bool spreads = spread(v, out, &by), again = v->uses > 1 || spreads;
+    const bool spreads = spread(v, out, &by), again = spreads || (v->uses > 1 && !tess_form_is_inlined(b, k));
     if (!tess_form_is_constant(from) && from->cost > 0 && (alone || again || from->cost + f->cost > MOST_STEPS))
         TESS_TRY(tess_form_settle(b, k, of));
     form read = b->form[k];
@@ -281,7 +281,8 @@ static tess_status reduce(building *b, const node *of)
     const form *f = &b->form[of->in[0]];
     bool computed = false; /* of what there is, not of indices alone */
     for (int j = 0; j < f->operands; j++) computed |= f->operand[j].t != NULL;
-    if (k == TESS_REDUCE_SUM && v->element == TESS_REAL && computed && !f->t && (v->uses == 1 || f->cost == 0))
+    if (k == TESS_REDUCE_SUM && v->element == TESS_REAL && computed && !f->t &&
+        (v->uses == 1 || f->cost == 0 || tess_form_is_inlined(b, of->in[0])))
         return take(b, of, tess_nd_fold(b->g, f->draft, f->result, f->operand, f->operands, v->dims, set));
     TESS_TRY(settle_all(b, of));
     return take(b, of, tess_nd_reduce(b->form[of->in[0]].t, (tess_reduction)k, set));
@@ -636,6 +637,7 @@ tess_status tess_import_build(const tess_import *n, tess_graph *g, int64_t sampl
                   .leaf = tess_alloc((size_t)n->values * sizeof *b.leaf)};
     int *layer = tess_import_layers(n);
     tess_status status = TESS_OK;
+    tess_build_readers(&b);
     *out = (tess_imported){.input = tess_alloc((size_t)(n->inputs + n->keys) * sizeof *out->input)};
     for (int k = 0; k < n->values && status == TESS_OK; k++) status = begin(&b, k, out);
     if (status == TESS_OK) status = build_nodes(&b, layer);
@@ -647,7 +649,7 @@ tess_status tess_import_build(const tess_import *n, tess_graph *g, int64_t sampl
         tess_nd_cut(out->output, out->measured, samples);
     }
     for (int k = 0; k < n->values; k++) free(b.form[k].draft);
-    free(b.form), free(b.state), free(b.leaf), free(layer);
+    free(b.form), free(b.state), free(b.leaf), free(b.readers), free(b.reader), free(layer);
     if (status != TESS_OK) free(out->input), free(out->made), *out = (tess_imported){0};
     return status;
 }

@@ -17,6 +17,7 @@ typedef struct building {
     form *form;          /* [value] */
     tess_tensor **state; /* [value]: what of it the graph keeps */
     tess_tensor **leaf;  /* [value]: of an input or a parameter, as it is fed or kept */
+    int *readers, *reader; /* the nodes that read value k: reader[readers[k]] .. reader[readers[k + 1]] */
 } building;
 
 /* ---- form.c ---- */
@@ -35,6 +36,13 @@ bool tess_form_is_same(const form *f, const tess_dims *d);
 void tess_form_compose(form *f, const tess_reading *by, int old_rank, int rank);
 /* Adds what another form computes, and stores its result; false: there is no room. */
 bool tess_form_include(form *f, const form *from, int *result);
+
+/* ---- inline.c ---- */
+
+/* Finds who reads what. */
+void tess_build_readers(building *b);
+/* A value that several read is computed by each of them. */
+bool tess_form_is_inlined(const building *b, int v);
 
 /* ---- settle.c ---- */
 

@@ -50,7 +50,9 @@ bool tess_form_include(form *f, const form *from, int *result)
                 : s->fn == TESS_FN_cast ? tess_draft_cast(f->draft, a, e)
                                          : tess_draft_add(f->draft, (tess_fn)s->fn, a, b, c);
     }
-    f->cost += from->cost;
+    f->cost = 0; /* what both compute is one step */
+    for (int k = 0; k < f->draft->steps; k++)
+        f->cost += f->draft->step[k].fn != TESS_FN_load && f->draft->step[k].fn != TESS_FN_value;
     *result = as[from->result];
     return !f->draft->full;
 }

@@ -1,0 +1,99 @@
+/* Which values with several readers are part of each reader's expression, and no tensor: what is cheap to compute again
+ * of what would be read anyway, and what all readers join to one value in the end. Without this a norm stores its input
+ * without the mean, and a relu what it is taken of. */
+#include "build.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { THIN = 2, CHAIN = 4 }; /* steps of what is computed again; readers between a value and where all join */
+
+void tess_build_readers(building *b)
+{
+    const tess_import *n = b->n;
+    int total = 0;
+    b->readers = tess_alloc((size_t)(n->values + 1) * sizeof *b->readers);
+    for (int k = 0; k < n->nodes; k++)
+        for (int i = 0; i < n->node[k].inputs; i++) b->readers[n->node[k].in[i] + 1]++, total++;
+    for (int v = 0; v < n->values; v++) b->readers[v + 1] += b->readers[v];
+    b->reader = tess_alloc((size_t)(total + 1) * sizeof *b->reader);
+    int *next = tess_alloc((size_t)(n->values + 1) * sizeof *next);
+    for (int v = 0; v < n->values; v++) next[v] = b->readers[v];
+    for (int k = 0; k < n->nodes; k++)
+        for (int i = 0; i < n->node[k].inputs; i++) b->reader[next[n->node[k].in[i]]++] = k;
+    free(next);
+}
+
+/* A function that costs no more than a few additions. */
+static bool is_cheap(tess_fn fn)
+{
+    switch (fn) {
+    case TESS_FN_exp:
+    case TESS_FN_log:
+    case TESS_FN_log1p:
+    case TESS_FN_expm1:
+    case TESS_FN_cbrt:
+    case TESS_FN_sin:
+    case TESS_FN_cos:
+    case TESS_FN_tan:
+    case TESS_FN_tanh:
+    case TESS_FN_logistic:
+    case TESS_FN_erf:
+    case TESS_FN_erfc:
+    case TESS_FN_rem:
+    case TESS_FN_pow:
+    case TESS_FN_atan2:
+    case TESS_FN_threefry:
+    case TESS_FN_threefry_0:
+    case TESS_FN_threefry_1:
+    case TESS_FNS:
+        return false;
+    default:
+        return true;
+    }
+}
+
+/* A map, of cheap functions alone, whose operands are of its result's shape or repeated. */
+static bool is_cheap_map(const node *of)
+{
+    const char *fn = json_string_value(json_object_get(of->json, "fn"));
+    return !strcmp(of->op, "map") && fn && is_cheap(tess_fn_find(fn));
+}
+
+/* It is few cheap steps of one tensor that has as many elements, and of smaller ones. */
+static bool is_thin(const form *f, const tess_dims *d)
+{
+    int large = 0;
+    if (f->cost > THIN) return false;
+    for (int k = 0; k <= f->result; k++)
+        if (!is_cheap((tess_fn)f->draft->step[k].fn)) return false;
+    for (int k = 0; k < f->operands; k++) {
+        bool repeated = !f->operand[k].t;
+        for (int j = 0; j < d->rank; j++) repeated |= d->dim[j] > 1 && f->operand[k].by.along[j] < 0;
+        large += !repeated;
+    }
+    return large == 1;
+}
+
+/* All readers are cheap maps that are read by the last of them in the end, and by nobody else. */
+static bool join(const building *b, int v)
+{
+    const int first = b->readers[v], end = b->readers[v + 1];
+    if (end - first != b->n->value[v].uses || end == first) return false; /* an output reads it too */
+    const int last = b->reader[end - 1];
+    for (int i = first; i < end; i++) {
+        int k = b->reader[i];
+        for (int steps = 0; k != last; steps++) {
+            const node *of = &b->n->node[k];
+            if (steps == CHAIN || b->n->value[of->out].uses != 1 ||
+                b->readers[of->out + 1] - b->readers[of->out] != 1 || !is_cheap_map(of))
+                return false;
+            k = b->reader[b->readers[of->out]];
+        }
+    }
+    return is_cheap_map(&b->n->node[last]);
+}
+
+bool tess_form_is_inlined(const building *b, int v)
+{
+    return is_thin(&b->form[v], &b->n->value[v].dims) || join(b, v);
+}
