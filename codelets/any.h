@@ -59,14 +59,21 @@ typedef struct tess_any_map_arg {
 } tess_any_map_arg;
 extern tess_codelet tess_any_map[]; /* a buffer for each operand that has one, out */
 
-/* out (its `kept` dimensions, dense) [+]= the sum of formula(operands) over the others. `last`: the kept dimensions are
- * the last ones, and sums go over rows of them, else the first ones. */
+/* Each out (its `kept` dimensions, dense) [+]= the sum of what the formula has in a register, over the other
+ * dimensions. `last`: the kept dimensions are the last ones, and sums go over rows of them, else the first ones. */
+enum { TESS_FOLD_SUMS = 4 };
 typedef struct tess_any_fold_arg {
-    tess_any_map_arg map; /* out.t and acc alone are of `out` */
+    tess_any_map_arg map; /* without `out` and `acc` */
     int kept;
     bool last;
+    int sums;
+    struct tess_fold_sum {
+        int at; /* the register */
+        tess_dtype t;
+        bool acc;
+    } sum[TESS_FOLD_SUMS];
 } tess_any_fold_arg;
-extern tess_codelet tess_any_fold[]; /* a buffer for each operand that has one, out */
+extern tess_codelet tess_any_fold[]; /* a buffer for each operand that has one, outs */
 
 typedef enum tess_reduction {
     TESS_REDUCE_SUM,

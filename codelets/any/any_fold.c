@@ -7,7 +7,7 @@ enum { PART = 32 << 10, STRIP = TESS_MAP_BLOCK, NARROW = 64 };
 typedef struct task {
     const tess_any_fold_arg *a;
     map_operands o;
-    void *out;
+    void *out[TESS_FOLD_SUMS];
     int64_t kept, over, each; /* results; elements of one; results of a part */
 } task;
 
@@ -31,24 +31,32 @@ TESS_CLONES static void add_row(float *to, const float *x, int64_t n)
     for (int64_t i = 0; i < n; i++) to[i] += x[i];
 }
 
+static void put(const task *t, int j, int64_t k, const float *sum, int64_t n)
+{
+    const struct tess_fold_sum *to = &t->a->sum[j];
+    tess_walk_store(t->out[j], k, 1, sum, n, to->acc, to->t);
+}
+
 /* Blocks go over the elements of several results where these are few. */
 static void sum_dense(const task *t, int64_t k, int64_t end)
 {
-    const tess_any_map_arg *m = &t->a->map;
+    const tess_any_fold_arg *a = t->a;
+    const tess_any_map_arg *m = &a->map;
     map_block room[TESS_MAP_REGISTERS];
-    float lane[TESS_LANES] = {0};
+    float lane[TESS_FOLD_SUMS][TESS_LANES] = {0};
     walk at = walk_begin(m->dim, m->rank, k * t->over);
     for (int64_t first = k * t->over, left = t->over; first < end * t->over;) {
         const int64_t n = least(TESS_MAP_BLOCK, end * t->over - first);
-        const float *x = tess_map_block(&t->o, &at, first, n, room)->real;
+        tess_map_block(&t->o, &at, first, n, room);
         for (int64_t i = 0, run; i < n; i += run) {
             run = least(left, n - i);
-            add_lanes(lane, x + i, run);
+            for (int j = 0; j < TESS_FOLD_SUMS && j < a->sums; j++)
+                add_lanes(lane[j], room[a->sum[j].at].real + i, run);
             if (left -= run) continue;
-            const float sum = tess_sum16(lane);
-            tess_walk_store(t->out, k++, 1, &sum, 1, m->acc, m->out.t);
+            for (int j = 0; j < a->sums; j++) put(t, j, k, (const float[]){tess_sum16(lane[j])}, 1);
             memset(lane, 0, sizeof lane);
             left = t->over;
+            k++;
         }
         walk_over(&at, n);
         first += n;
@@ -57,17 +65,19 @@ static void sum_dense(const task *t, int64_t k, int64_t end)
 
 static void sum_rows(const task *t, int64_t k, int64_t n)
 {
-    const tess_any_map_arg *m = &t->a->map;
-    const int over = m->rank - t->a->kept;
+    const tess_any_fold_arg *a = t->a;
+    const tess_any_map_arg *m = &a->map;
+    const int over = m->rank - a->kept;
     map_block room[TESS_MAP_REGISTERS];
-    float sum[STRIP] = {0};
+    float sum[TESS_FOLD_SUMS][STRIP] = {0};
     walk at = walk_begin(m->dim, m->rank, k), row = walk_begin(m->dim, over, 0);
     for (int64_t r = 0; r < t->over; r++) {
         memcpy(at.at, row.at, (size_t)over * sizeof *at.at);
-        add_row(sum, tess_map_block(&t->o, &at, r * t->kept + k, n, room)->real, n);
+        tess_map_block(&t->o, &at, r * t->kept + k, n, room);
+        for (int j = 0; j < a->sums; j++) add_row(sum[j], room[a->sum[j].at].real, n);
         walk_on(&row, 1);
     }
-    tess_walk_store(t->out, k, 1, sum, n, m->acc, m->out.t);
+    for (int j = 0; j < a->sums; j++) put(t, j, k, sum[j], n);
 }
 
 static void part(void *of, int64_t p)
@@ -89,7 +99,7 @@ static void any_fold(const tess_work *w)
 {
     task t = task_of(w->arg);
     t.o = tess_map_operands(&t.a->map, w);
-    t.out = w->buf[w->nbuf - 1].ptr;
+    for (int j = 0; j < t.a->sums; j++) t.out[j] = w->buf[(int)w->nbuf - t.a->sums + j].ptr;
     tess_parts_run(any_fold_parts(NULL, w->arg), part, &t);
 }
 TESS_F32_CODELET(any_fold, .parts = any_fold_parts)

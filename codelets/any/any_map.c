@@ -209,9 +209,9 @@ map_operands tess_map_operands(const tess_any_map_arg *a, const tess_work *w)
 {
     map_operands o = {.a = a};
     unsigned buffer = 0;
-    for (int i = 0; i < TESS_MAP_OPERANDS; i++) {
+    for (int i = 0; i < a->operands; i++) {
         o.one[i] = walk_joint(a->dim, a->in[i].by, a->rank);
-        if (!a->index[i] && buffer < w->nbuf - 1) o.x[i] = w->buf[buffer++].ptr;
+        if (!a->index[i]) o.x[i] = w->buf[buffer++].ptr;
     }
     TESS_ASSERT(a->formula->registers <= TESS_MAP_REGISTERS);
     return o;

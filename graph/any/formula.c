@@ -343,12 +343,12 @@ int tess_draft_derive(tess_draft *d, int of, int k, int dy)
 
 /* ---- ready for a body ---- */
 
-/* Marks what a value is made of; returns how many steps that are. */
-static int mark(const tess_draft *d, int result, bool *used)
+/* Marks what values are made of; returns how many steps that are. */
+static int mark(const tess_draft *d, const int *result, int results, bool *used)
 {
     int n = 0;
-    used[result] = true;
-    for (int k = result; k >= 0; k--) {
+    for (int k = 0; k < results; k++) used[result[k]] = true;
+    for (int k = d->steps - 1; k >= 0; k--) {
         if (!used[k]) continue;
         n++;
         for (int j = 0; j < table[d->step[k].fn].operands; j++) used[d->step[k].of[j]] = true;
@@ -356,8 +356,9 @@ static int mark(const tess_draft *d, int result, bool *used)
     return n;
 }
 
-/* Assigns each step a register, which is free again behind the last step that reads it; returns how many there are. */
-static int assign(tess_fn_step *step, int n)
+/* Assigns each step a register, which is free again behind the last step that reads it, but for those that stay;
+ * returns how many there are. */
+static int assign(tess_fn_step *step, int n, const bool *stays)
 {
     int last[TESS_MAP_STEPS], registers = 0;
     bool taken[TESS_MAP_STEPS] = {false};
@@ -372,25 +373,34 @@ static int assign(tess_fn_step *step, int n)
         taken[r] = true;
         if (r + 1 > registers) registers = r + 1;
         for (int j = 0; j <= k; j++)
-            if (last[j] == k && k < n - 1) taken[step[j].at] = false;
+            if (last[j] == k && k < n - 1 && !stays[j]) taken[step[j].at] = false;
     }
     return registers;
 }
 
-const tess_formula *tess_draft_finish(tess_arena *arena, const tess_draft *d, int result)
+const tess_formula *tess_draft_finish_all(tess_arena *arena, const tess_draft *d, const int *result, int results,
+                                          int *at)
 {
-    bool used[TESS_MAP_STEPS] = {false};
-    int as[TESS_MAP_STEPS], n = mark(d, result, used), k = 0;
+    bool used[TESS_MAP_STEPS] = {false}, stays[TESS_MAP_STEPS] = {false};
+    int as[TESS_MAP_STEPS], n = mark(d, result, results, used), k = 0;
     tess_fn_step *step = tess_arena_get(arena, (size_t)n * sizeof *step);
     tess_formula *f = tess_arena_get(arena, sizeof *f);
-    for (int i = 0; i <= result; i++) {
+    for (int i = 0; i < d->steps; i++) {
         if (!used[i]) continue;
         step[k] = d->step[i];
         for (int j = 0; j < table[step[k].fn].operands; j++) step[k].of[j] = (int16_t)as[step[k].of[j]];
         as[i] = k++;
     }
-    *f = (tess_formula){n, assign(step, n), step};
+    for (int j = 0; j < results; j++) stays[as[result[j]]] = true;
+    *f = (tess_formula){n, assign(step, n, stays), step};
+    for (int j = 0; j < results; j++) at[j] = step[as[result[j]]].at;
     return f;
+}
+
+const tess_formula *tess_draft_finish(tess_arena *arena, const tess_draft *d, int result)
+{
+    int at;
+    return tess_draft_finish_all(arena, d, &result, 1, &at);
 }
 
 bool tess_formula_is_load(const tess_formula *f, int operand)

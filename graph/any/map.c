@@ -19,6 +19,11 @@ struct attributes {
     const tess_formula *formula;
     int operands;
     struct operand operand[TESS_ND_OPERANDS + 1];
+    /* Operands that are repeated alike, and the one program of all their derivatives: its sums are made in one pass. */
+    struct together {
+        int members, of[TESS_FOLD_SUMS], at[TESS_FOLD_SUMS];
+        const tess_formula *formula;
+    } together;
 };
 
 enum { MOST_CONSTANT = 1 << 28 };
@@ -124,7 +129,49 @@ static bool is_narrow(const tess_nd_operand *o, int n, const tess_dims *space)
     return most[1] > most[0];
 }
 
-static bool derive(tess_graph *g, struct attributes *a, const tess_draft *draft, int result)
+/* Stores the dimensions of the space that an operand has, in its own order; returns how many they are. */
+static int kept_dims(const struct operand *o, int rank, int of_rank, int *order)
+{
+    int kept = 0;
+    for (int j = 0; j < of_rank; j++)
+        if (goes_along(&o->by, rank, j) >= 0) order[kept++] = goes_along(&o->by, rank, j);
+    return kept;
+}
+
+/* Operand k is repeated, and its gradient a sum: of the dimensions that it has. */
+static bool is_summed(const struct attributes *a, tess_tensor *const *in, int k, int *order, int *kept)
+{
+    const struct operand *o = &a->operand[k];
+    bool repeated = false;
+    if (o->input < 0 || !o->slope) return false;
+    for (int d = 0; d < a->space.rank; d++) repeated |= o->by.along[d] < 0 && a->space.dim[d] > 1;
+    *kept = kept_dims(o, a->space.rank, in[o->input]->nd->rank, order);
+    return repeated;
+}
+
+/* The first operands that are repeated alike. */
+static void join_sums(tess_graph *g, struct attributes *a, const tess_draft *draft, int result, tess_tensor *const *in,
+                      tess_draft *d)
+{
+    struct together t = {0};
+    int order[2][TESS_RANK_MOST], kept[2], slope[TESS_FOLD_SUMS];
+    *d = *draft;
+    const int dy = tess_draft_load(d, a->operands, TESS_REAL);
+    for (int k = 0; k < a->operands && t.members < TESS_FOLD_SUMS; k++) {
+        const int one = t.members > 0;
+        bool alike = is_summed(a, in, k, order[one], &kept[one]);
+        if (alike && one) alike = kept[0] == kept[1] && !memcmp(order[0], order[1], (size_t)kept[0] * sizeof **order);
+        for (int j = 0; j < t.members && alike; j++) alike = in[a->operand[t.of[j]].input] != in[a->operand[k].input];
+        if (!alike) continue;
+        slope[t.members] = tess_draft_derive(d, result, k, dy);
+        t.of[t.members++] = k;
+    }
+    if (t.members < 2 || d->full) return;
+    t.formula = tess_draft_finish_all(g->arena, d, slope, t.members, t.at);
+    if (t.formula->registers <= TESS_MAP_REGISTERS) a->together = t;
+}
+
+static bool derive(tess_graph *g, struct attributes *a, const tess_draft *draft, int result, tess_tensor *const *in)
 {
     tess_draft *d = tess_alloc(sizeof *d);
     bool fine = true;
@@ -138,6 +185,7 @@ static bool derive(tess_graph *g, struct attributes *a, const tess_draft *draft,
         a->nd.fixed = false;
         fine = !d->full && a->operand[k].slope->registers <= TESS_MAP_REGISTERS;
     }
+    if (fine) join_sums(g, a, draft, result, in, d);
     free(d);
     return fine && !draft->full && a->formula->registers <= TESS_MAP_REGISTERS;
 }
@@ -190,7 +238,7 @@ static tess_tensor *described(tess_graph *g, const tess_draft *draft, int result
     }
     a.space = a.nd;
     if (sums) sum_over(&a, dims);
-    if (!derive(g, &a, draft, result)) return tess_nd_wrong("map", in, inputs, "the expression is too long");
+    if (!derive(g, &a, draft, result, in)) return tess_nd_wrong("map", in, inputs, "the expression is too long");
     return tess_nd_node(g, sums ? &fold_op : &op, in, inputs, &a, sizeof a);
 }
 
@@ -290,6 +338,15 @@ static tess_any_map_arg arg_of(const tess_lower *L, const tess_node *n, int i, c
     return m;
 }
 
+/* One sum, of what the formula ends with. */
+static void emit_sum(tess_lower *L, const tess_any_map_arg *m, const int *order, int kept, tess_dtype t, bool acc,
+                     const tess_use *use)
+{
+    const int at = m->formula->step[m->formula->steps - 1].at;
+    const tess_any_fold_arg fold = {.map = *m, .kept = kept, .sums = 1, .sum = {{at, t, acc}}};
+    tess_nd_emit_fold(L, &fold, order, use);
+}
+
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
     tess_use use[TESS_MAP_OPERANDS + 1];
@@ -301,9 +358,8 @@ static void forward(tess_lower *L, const tess_node *n, int i)
     tess_any_map_arg m = arg_of(L, n, i, &space, use, &uses);
     m.out = tess_strides_of(&space);
     use[uses] = tess_nd_out(L, n, i, &acc);
-    m.acc = a->sums && acc;
     if (a->sums)
-        tess_nd_emit_fold(L, &m, a->order, a->kept, use);
+        emit_sum(L, &m, a->order, a->kept, space.t, acc, use);
     else
         tess_nd_emit_map(L, &m, use);
 }
@@ -332,9 +388,9 @@ static struct covering covering_of(const tess_lower *L, const tess_node *n, int 
     return c;
 }
 
-/* The map that makes operand k's gradient of dy, which `space` reads by `of_dy`; its output is left open. Stores the
- * buffers of what it reads, and returns how many they are. */
-static unsigned slope_of(tess_lower *L, const tess_node *n, int k, int i, const tess_nd_tile *space,
+/* The map that makes gradients of dy by a program; its output is left open. Stores the buffers of what it reads, and
+ * returns how many they are. */
+static unsigned slope_of(tess_lower *L, const tess_node *n, const tess_formula *slope, int i, const tess_nd_tile *space,
                          tess_any_map_arg *m, tess_use *use)
 {
     const struct attributes *a = n->attributes;
@@ -342,7 +398,7 @@ static unsigned slope_of(tess_lower *L, const tess_node *n, int k, int i, const 
     unsigned uses = 0, kept = 0, from = 0;
     const tess_use dy = tess_grad_read(L, n->out, i);
     *m = arg_of(L, n, i, space, all, &uses);
-    m->formula = a->operand[k].slope;
+    m->formula = slope;
     m->element = TESS_REAL;
     const tess_nd_tile of = tess_nd_tile_of(L, n->out, i);
     m->in[m->operands] = (tess_strides){.t = of.t};
@@ -366,10 +422,12 @@ static unsigned slope_of(tess_lower *L, const tess_node *n, int k, int i, const 
 
 static void make_slope(tess_lower *L, const tess_node *n, int k, int i, const tess_nd_tile *space, bool all)
 {
-    const tess_tensor *t = n->in[((const struct attributes *)n->attributes)->operand[k].input];
+    const struct operand *o = &((const struct attributes *)n->attributes)->operand[k];
+    const tess_formula *slope = o->slope;
+    const tess_tensor *t = n->in[o->input];
     tess_any_map_arg m;
     tess_use use[TESS_MAP_OPERANDS + 2];
-    const unsigned uses = slope_of(L, n, k, i, space, &m, use);
+    const unsigned uses = slope_of(L, n, slope, i, space, &m, use);
     const tess_nd_grad g = tess_nd_grad_begin(L, t, i, !all);
     m.out = tess_strides_as(strides_of(L, n, k, i), tess_grad_dtype(L, t));
     m.acc = g.acc;
@@ -384,17 +442,16 @@ static void sum_slope(tess_lower *L, const tess_node *n, int k, int i, const tes
     const struct attributes *a = n->attributes;
     const struct operand *o = &a->operand[k];
     const tess_tensor *t = n->in[o->input];
-    int order[TESS_RANK_MOST], kept = 0;
-    for (int j = 0; j < t->nd->rank; j++)
-        if (goes_along(&o->by, space->rank, j) >= 0) order[kept++] = goes_along(&o->by, space->rank, j);
+    const tess_formula *slope = o->slope;
+    int order[TESS_RANK_MOST];
+    const int kept = kept_dims(o, space->rank, t->nd->rank, order);
     tess_any_map_arg m;
     tess_use use[TESS_MAP_OPERANDS + 2];
-    const unsigned uses = slope_of(L, n, k, i, space, &m, use);
+    const unsigned uses = slope_of(L, n, slope, i, space, &m, use);
     if (all) {
         const tess_nd_grad g = tess_nd_grad_begin(L, t, i, false);
-        m.out.t = tess_grad_dtype(L, t), m.acc = g.acc;
         use[uses] = g.use;
-        tess_nd_emit_fold(L, &m, order, kept, use);
+        emit_sum(L, &m, order, kept, tess_grad_dtype(L, t), g.acc, use);
         tess_nd_grad_end(L, &g);
         return;
     }
@@ -407,12 +464,46 @@ static void sum_slope(tess_lower *L, const tess_node *n, int k, int i, const tes
         size *= dim[j];
     }
     tess_tile *sum = tess_nd_between(L, size, t);
-    m.out.t = TESS_F32;
     use[uses] = (tess_use){sum, TESS_W};
-    tess_nd_emit_fold(L, &m, order, kept, use);
+    emit_sum(L, &m, order, kept, TESS_F32, false, use);
     const tess_nd_grad g = tess_nd_grad_begin(L, t, i, true);
     tess_nd_emit_copy(L, kept, dim, (tess_use){sum, TESS_R}, from, g.use, to, g.acc);
     tess_nd_grad_end(L, &g);
+}
+
+/* The sums of operands that are repeated alike, in one pass; false: they are made one by one. */
+static bool sum_slopes(tess_lower *L, const tess_node *n, int i, const tess_nd_tile *space)
+{
+    const struct attributes *a = n->attributes;
+    const struct together *s = &a->together;
+    for (int j = 0; j < s->members; j++) {
+        const struct covering c = covering_of(L, n, s->of[j], space, i);
+        if (c.once || !c.all || !tess_wants_gradient(L, n->in[a->operand[s->of[j]].input])) return false;
+    }
+    if (!s->members) return false;
+    tess_any_fold_arg fold = {.sums = s->members};
+    tess_use use[TESS_MAP_OPERANDS + 1 + TESS_FOLD_SUMS];
+    tess_nd_grad g[TESS_FOLD_SUMS];
+    int order[TESS_RANK_MOST];
+    const struct operand *o = &a->operand[s->of[0]];
+    const unsigned uses = slope_of(L, n, s->formula, i, space, &fold.map, use);
+    fold.kept = kept_dims(o, space->rank, n->in[o->input]->nd->rank, order);
+    for (int j = 0; j < s->members; j++) {
+        const tess_tensor *t = n->in[a->operand[s->of[j]].input];
+        g[j] = tess_nd_grad_begin(L, t, i, false);
+        fold.sum[j] = (struct tess_fold_sum){s->at[j], tess_grad_dtype(L, t), g[j].acc};
+        use[uses + (unsigned)j] = g[j].use;
+    }
+    tess_nd_emit_fold(L, &fold, order, use);
+    for (int j = 0; j < s->members; j++) tess_nd_grad_end(L, &g[j]);
+    return true;
+}
+
+static bool is_member(const struct together *s, int k)
+{
+    for (int j = 0; j < s->members; j++)
+        if (s->of[j] == k) return true;
+    return false;
 }
 
 static void backward(tess_lower *L, const tess_node *n, int i)
@@ -420,9 +511,11 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     const struct attributes *a = n->attributes;
     if (tess_nd_idle(L, n, i)) return;
     const tess_nd_tile space = tess_nd_tile_as(L, &a->space, tess_dtype_of(L, n->out), i);
+    const bool together = sum_slopes(L, n, i, &space);
     for (int k = 0; k < a->operands; k++) {
         const struct operand *o = &a->operand[k];
         if (o->input < 0 || !o->slope || !tess_wants_gradient(L, n->in[o->input])) continue;
+        if (together && is_member(&a->together, k)) continue;
         const tess_tensor *t = n->in[o->input];
         const struct covering c = covering_of(L, n, k, &space, i);
         if (!a->sums && c.once && c.all && c.same && tess_formula_is_load(o->slope, a->operands) &&

@@ -91,13 +91,15 @@ static int largest_of(const tess_any_map_arg *a)
     return which;
 }
 
-void tess_nd_emit_fold(tess_lower *L, const tess_any_map_arg *a, const int *order, int kept, const tess_use *use)
+void tess_nd_emit_fold(tess_lower *L, const tess_any_fold_arg *fold, const int *order, const tess_use *use)
 {
-    tess_any_fold_arg *f = tess_arg_copy(L, &(tess_any_fold_arg){.map = *a, .kept = kept}, sizeof *f);
+    tess_any_fold_arg *f = tess_arg_copy(L, fold, sizeof *f);
+    const tess_any_map_arg *a = &fold->map;
+    const int kept = fold->kept;
     const int over = a->rank - kept, largest = largest_of(a);
     int to[TESS_RANK_MOST];
     bool is_kept[TESS_RANK_MOST] = {false};
-    unsigned n = 1;
+    unsigned n = (unsigned)fold->sums;
     for (int k = 0; k < kept; k++) {
         is_kept[order[k]] = true;
         f->last |= a->in[largest].by[order[k]] == 1 && a->dim[order[k]] > 1;
@@ -105,7 +107,7 @@ void tess_nd_emit_fold(tess_lower *L, const tess_any_map_arg *a, const int *orde
     memcpy(to + (f->last ? over : 0), order, (size_t)kept * sizeof *to);
     for (int d = 0, k = f->last ? 0 : kept; d < a->rank; d++)
         if (!is_kept[d]) to[k++] = d;
-    f->map.out = (tess_strides){.t = a->out.t};
+    f->map.out = (tess_strides){0};
     for (int d = 0; d < a->rank; d++) {
         f->map.dim[d] = a->dim[to[d]];
         for (int k = 0; k < a->operands; k++) f->map.in[k].by[d] = a->in[k].by[to[d]];

@@ -265,8 +265,8 @@ static void fold(int64_t rows, int64_t columns, bool last, bool acc, tess_dtype 
                                         {.fn = TESS_FN_square, .of = {2, -1, -1}, .at = 0}};
     static const tess_formula f = {4, 2, step};
     const int64_t kept = last ? columns : rows;
-    tess_any_fold_arg a = {.kept = 1, .last = last};
-    a.map = (tess_any_map_arg){.rank = 2, .operands = 2, .dim = {rows, columns}, .formula = &f, .acc = acc};
+    tess_any_fold_arg a = {.kept = 1, .last = last, .sums = 1, .sum = {{.acc = acc}}};
+    a.map = (tess_any_map_arg){.rank = 2, .operands = 2, .dim = {rows, columns}, .formula = &f};
     a.map.in[0] = (tess_strides){.by = {columns, 1}, .t = t};
     a.map.in[1] = (tess_strides){.by = {!last, last}};
     double *x = new_values(rows * columns, 1), *m = new_values(kept, 1), *want = new_values(kept, 1);

@@ -1,4 +1,4 @@
-/* any_fold: sums of x z over the first or the last dimensions, few and many of them. */
+/* any_fold: sums of x z, and of x beside them, over the first or the last dimensions, few and many of them. */
 #include "ops/formula.h"
 
 /* Results lie in the first dimension or, `last`, in the last one; z is one for each of the last. */
@@ -10,18 +10,23 @@ static void fold(int64_t kept, int64_t over, bool last, tess_dtype t, tess_dtype
                                    .operands = 2,
                                    .dim = {dim[0], dim[1]},
                                    .in = {any_dense(2, dim, t), {.by = {0, 1}}},
-                                   .out = {.t = to},
-                                   .formula = &d.formula,
-                                   .acc = acc},
+                                   .formula = &d.formula},
                            .kept = 1,
-                           .last = last};
+                           .last = last,
+                           .sums = 2};
     const int x = any_load(&d, 0, TESS_REAL), z = any_load(&d, 1, TESS_REAL);
-    any_step(&d, TESS_FN_mul, TESS_REAL, x, z, -1);
+    a.sum[0] = (struct tess_fold_sum){any_step(&d, TESS_FN_mul, TESS_REAL, x, z, -1), to, acc};
+    a.sum[1] = (struct tess_fold_sum){x, TESS_F32, !acc};
     const double *xs = op_in("x", kept * over, t, 1), *zs = op_in("z", dim[1], TESS_F32, 1);
     double *ys = op_out("y", kept, to, acc);
-    for (int64_t i = 0; i < dim[0]; i++)
-        for (int64_t j = 0; j < dim[1]; j++) ys[last ? j : i] += xs[i * dim[1] + j] * zs[j];
     op_within(to == TESS_F32 ? 2e-5 : 0);
+    double *sums = op_out("sums", kept, TESS_F32, !acc);
+    for (int64_t i = 0; i < dim[0]; i++)
+        for (int64_t j = 0; j < dim[1]; j++) {
+            ys[last ? j : i] += xs[i * dim[1] + j] * zs[j];
+            sums[last ? j : i] += xs[i * dim[1] + j];
+        }
+    op_within(2e-5);
     op_run(tess_any_fold, &a);
 }
 

@@ -281,8 +281,7 @@ static tess_status reduce(building *b, const node *of)
     const form *f = &b->form[of->in[0]];
     bool computed = false; /* of what there is, not of indices alone */
     for (int j = 0; j < f->operands; j++) computed |= f->operand[j].t != NULL;
-    if (k == TESS_REDUCE_SUM && v->element == TESS_REAL && computed && !f->t &&
-        (v->uses == 1 || f->cost == 0 || tess_form_is_inlined(b, of->in[0])))
+    if (k == TESS_REDUCE_SUM && v->element == TESS_REAL && computed && !f->t && (v->uses == 1 || f->cost == 0))
         return take(b, of, tess_nd_fold(b->g, f->draft, f->result, f->operand, f->operands, v->dims, set));
     TESS_TRY(settle_all(b, of));
     return take(b, of, tess_nd_reduce(b->form[of->in[0]].t, (tess_reduction)k, set));

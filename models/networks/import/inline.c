@@ -1,11 +1,12 @@
-/* Which values with several readers are part of each reader's expression, and no tensor: what is cheap to compute again
- * of what would be read anyway, and what all readers join to one value in the end. Without this a norm stores its input
- * without the mean, and a relu what it is taken of. */
+/* Which values with several readers are part of each reader's expression, and no tensor: those that all readers join to
+ * one value in the end. Without this a relu would store what it is taken of. What is cheap to compute again is not
+ * enough: a norm's input without its mean is stored, since the gradient's mean is taken away exactly only where both
+ * are of the same rounded numbers. */
 #include "build.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { THIN = 2, CHAIN = 4 }; /* steps of what is computed again; readers between a value and where all join */
+enum { CHAIN = 4 }; /* readers between a value and where all join */
 
 void tess_build_readers(building *b)
 {
@@ -59,23 +60,8 @@ static bool is_cheap_map(const node *of)
     return !strcmp(of->op, "map") && fn && is_cheap(tess_fn_find(fn));
 }
 
-/* It is few cheap steps of one tensor that has as many elements, and of smaller ones. */
-static bool is_thin(const form *f, const tess_dims *d)
-{
-    int large = 0;
-    if (f->cost > THIN) return false;
-    for (int k = 0; k <= f->result; k++)
-        if (!is_cheap((tess_fn)f->draft->step[k].fn)) return false;
-    for (int k = 0; k < f->operands; k++) {
-        bool repeated = !f->operand[k].t;
-        for (int j = 0; j < d->rank; j++) repeated |= d->dim[j] > 1 && f->operand[k].by.along[j] < 0;
-        large += !repeated;
-    }
-    return large == 1;
-}
-
 /* All readers are cheap maps that are read by the last of them in the end, and by nobody else. */
-static bool join(const building *b, int v)
+bool tess_form_is_inlined(const building *b, int v)
 {
     const int first = b->readers[v], end = b->readers[v + 1];
     if (end - first != b->n->value[v].uses || end == first) return false; /* an output reads it too */
@@ -91,9 +77,4 @@ static bool join(const building *b, int v)
         }
     }
     return is_cheap_map(&b->n->node[last]);
-}
-
-bool tess_form_is_inlined(const building *b, int v)
-{
-    return is_thin(&b->form[v], &b->n->value[v].dims) || join(b, v);
 }
