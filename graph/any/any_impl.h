@@ -101,8 +101,8 @@ bool tess_nd_factors(tess_tensor *in[2], bool rows);
 
 /* Emits a map; `use` has the buffers of its operands and, the last, of its output. */
 void tess_nd_emit_map(tess_lower *L, const tess_any_map_arg *a, const tess_use *use);
-/* The same summed over the dimensions that are not among the `kept` of `order`; outputs are dense in that order, and are
- * the last of `use`. */
+/* The same summed over the dimensions that are not among the `kept` of `order`; outputs are dense in that order, and
+ * are the last of `use`. */
 void tess_nd_emit_fold(tess_lower *L, const tess_any_fold_arg *fold, const int *order, const tess_use *use);
 /* Emits out [+]= in, both by strides. */
 void tess_nd_emit_copy(tess_lower *L, int rank, const int64_t *dim, tess_use in, tess_strides from, tess_use out,
