@@ -14,9 +14,9 @@ typedef struct form {
 typedef struct building {
     const tess_import *n;
     tess_graph *g;
-    form *form;          /* [value] */
-    tess_tensor **state; /* [value]: what of it the graph keeps */
-    tess_tensor **leaf;  /* [value]: of an input or a parameter, as it is fed or kept */
+    form *form;            /* [value] */
+    tess_tensor **state;   /* [value]: what of it the graph keeps */
+    tess_tensor **leaf;    /* [value]: of an input or a parameter, as it is fed or kept */
     int *readers, *reader; /* the nodes that read value k: reader[readers[k]] .. reader[readers[k + 1]] */
 } building;
 
