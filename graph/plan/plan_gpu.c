@@ -12,8 +12,8 @@
 /* Parts of the room: for tiles that come early and leave late, and for what lies unused between pieces of many sizes.
  * Updates for which there must be room beside it, since StarPU loads some ahead. */
 enum { LATE_PART = 16, BETWEEN_PART = 48, UPDATES = 5 };
-enum { ROUNDING = 1 << 20 }; /* to what tiles begin at, of those that are small */
-enum { ROUNDS = 200 };       /* of the prices' search */
+enum { ALIGNED = 512 }; /* where tiles begin: what a small one takes beside its bytes */
+enum { ROUNDS = 200 };  /* of the prices' search */
 /* In which StarPU takes the GPU's memory for what is small. */
 enum { CHUNK = 32 << 20 };
 
@@ -145,13 +145,13 @@ static void prepare(const tess_uses *u, const tess_gpu_conf *conf, uint64_t fixe
 static tess_status place(const tess_uses *u, tess_level *l, uint64_t largest, tess_marks *m, tess_gpu_placement *out)
 {
     tess_placed placed;
-    out->needed += largest + largest / BETWEEN_PART + ROUNDING;
+    out->needed += largest + largest / BETWEEN_PART + (1 << 20);
     out->all = roomy(tess_level_whole(u, l, m, &placed));
     if (out->needed > out->memory)
         return tess_error(TESS_INVALID, "GPU", "its memory leaves %s for tiles, but the largest task holds %s of them",
                           tess_human_bytes((double)out->room), tess_human_bytes((double)largest));
     const bool fits = out->all <= out->room;
-    const uint64_t wide = out->all + out->all / 4 + ROUNDING; /* none waits for a place */
+    const uint64_t wide = out->all + out->all / 4 + ALIGNED * u->tiles; /* none waits for a place */
     if (fits && wide < out->room) out->room = wide;
     l->room = out->room;
     if (!fits) l->slack[0] = l->room / LATE_PART + l->room / BETWEEN_PART;

@@ -17,7 +17,7 @@ static void fold(int64_t kept, int64_t over, bool last, tess_dtype t, tess_dtype
     const int x = any_load(&d, 0, TESS_REAL), z = any_load(&d, 1, TESS_REAL);
     a.sum[0] = (struct tess_fold_sum){any_step(&d, TESS_FN_mul, TESS_REAL, x, z, -1), to, acc};
     a.sum[1] = (struct tess_fold_sum){x, TESS_F32, !acc};
-    const double *xs = op_in("x", kept * over, t, 1), *zs = op_in("z", dim[1], TESS_F32, 1);
+    const double *xs = any_positive("x", kept * over, t), *zs = any_positive("z", dim[1], TESS_F32);
     double *ys = op_out("y", kept, to, acc);
     op_within(to == TESS_F32 ? 2e-5 : 0);
     double *sums = op_out("sums", kept, TESS_F32, !acc);

@@ -16,7 +16,9 @@ static void reduce(tess_reduction fn, tess_element e, int kept, const int64_t *d
                              .element = e,
                              .to = t,
                              .acc = acc && !finds};
-    if (e == TESS_REAL)
+    if (e == TESS_REAL && fn == TESS_REDUCE_SUM)
+        any_positive("x", any_size(3, dim), t);
+    else if (e == TESS_REAL)
         op_in("x", any_size(3, dim), type, 1);
     else
         op_indices("x", any_size(3, dim), e == TESS_BOOL ? 2 : 9);
@@ -33,7 +35,7 @@ static void sum(int kept, const int64_t *dim, const int64_t *by, tess_dtype t)
                              .dim = {dim[0], dim[1], dim[2]},
                              .in = {.by = {by[0], by[1], by[2]}, .t = t},
                              .to = TESS_F32};
-    const double *x = op_in("x", all, t, 1);
+    const double *x = any_positive("x", all, t);
     double *y = op_out("y", results, TESS_F32, false);
     for (int64_t i = 0; i < all; i++) y[i / (all / results)] += x[any_at(&a.in, 3, dim, i)];
     op_within(2e-5);

@@ -38,6 +38,14 @@ static inline int64_t any_at(const tess_strides *s, int rank, const int64_t *dim
     for (int d = rank - 1; d >= 0; i /= dim[d--]) at += i % dim[d] * s->by[d];
     return at;
 }
+/* Draws an input that is not negative: of sums of it no rounding is much beside the sum. */
+static inline double *any_positive(const char *name, int64_t n, tess_dtype t)
+{
+    double *x = op_zeros(n);
+    for (int64_t i = 0; i < n; i++) x[i] = fabs(op_roll());
+    op_given(name, n, t, x);
+    return x;
+}
 static inline int64_t any_size(int rank, const int64_t *dim)
 {
     int64_t n = 1;
