@@ -188,6 +188,9 @@ static const double PAUSE = 5, TIMES = 200;
 tess_page *tess_page_open(const char *output)
 {
     tess_page *p = tess_alloc(sizeof *p);
+    char *begun = tess_format("%s/report.html.new", output); /* of a run that was killed: this one may write none */
+    unlink(begun);
+    free(begun);
     *p = (tess_page){.output = tess_strdup(output),
                      .path = tess_format("%s/report.html", output),
                      .series = tess_series_new(),
