@@ -55,6 +55,8 @@ double tess_draft_at(const tess_draft *d, int result, double x);
 /* Returns the function of that name, or TESS_FNS; and how many values it takes. */
 tess_fn tess_fn_find(const char *name);
 int tess_fn_operands(tess_fn fn);
+/* Returns whether it costs no more than a few additions: no function of the C library, no random bits. */
+bool tess_fn_is_cheap(tess_fn fn);
 /* Returns an error in the elements of its operands, or NULL; of those that are not there the element does not matter.
  */
 const char *tess_fn_wrong(tess_fn fn, tess_element a, tess_element b, tess_element c);

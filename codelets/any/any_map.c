@@ -2,7 +2,7 @@
  * dimension, which fill blocks of 256 elements; a step of the program is a loop over a block, so that what is read and
  * branched on for each step is paid for 256 elements. */
 #include "map_impl.h"
-#include "whole_impl.h"
+#include "whole.h"
 
 enum { BLOCK = TESS_MAP_BLOCK, PART = 32 << 10 };
 
@@ -70,19 +70,12 @@ TESS_INLINE bool other_step(const tess_fn_step *s, tess_element of, map_block *y
         else                                                                                                           \
             EACH(whole, J sign K);                                                                                     \
         return true;
+#define OTHER(name, ...)                                                                                               \
+    case TESS_FN_##name:                                                                                               \
+        EACH(whole, __VA_ARGS__);                                                                                      \
+        return true;
+#define VALUE s->is.whole
 #include "expressions.def"
-    case TESS_FN_value:
-        EACH(whole, s->is.whole);
-        return true;
-    case TESS_FN_is_finite:
-        EACH(whole, (a->whole[i] & 0x7f800000) != 0x7f800000);
-        return true;
-    case TESS_FN_bits: /* as the other kind of number */
-        EACH(whole, J);
-        return true;
-    case TESS_FN_select:
-        EACH(whole, J ? b->whole[i] : c->whole[i]);
-        return true;
     case TESS_FN_cast:
         if (s->element == TESS_REAL && of != TESS_REAL)
             EACH(real, (float)J);

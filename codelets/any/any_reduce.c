@@ -1,41 +1,10 @@
 /* any_reduce: out (kept) [+]= the reduction of x over its other dimensions. Sums have one order, which the shape says:
  * where x is dense along its last reduced dimension 16 lanes over it and the others, else row by row onto a strip of
  * results. */
-#include "any.h"
-#include "walk_impl.h"
+#include "join.h"
+#include "walk.h"
 
 enum { STRIP = 256, NARROW = 64 };
-
-TESS_INLINE float join_real(tess_reduction fn, float a, float b)
-{
-    switch (fn) {
-    case TESS_REDUCE_SUM:
-        return a + b;
-    case TESS_REDUCE_MAX:
-        return a >= b || a != a ? a : b;
-    case TESS_REDUCE_MIN:
-        return a <= b || a != a ? a : b;
-    default:
-        return a * b;
-    }
-}
-TESS_INLINE int32_t join_whole(tess_reduction fn, int32_t a, int32_t b)
-{
-    switch (fn) {
-    case TESS_REDUCE_SUM:
-        return (int32_t)((uint32_t)a + (uint32_t)b);
-    case TESS_REDUCE_PROD:
-        return (int32_t)((uint32_t)a * (uint32_t)b);
-    case TESS_REDUCE_MAX:
-        return a > b ? a : b;
-    case TESS_REDUCE_MIN:
-        return a < b ? a : b;
-    case TESS_REDUCE_AND:
-        return a & b;
-    default:
-        return a | b;
-    }
-}
 
 typedef struct task {
     const tess_any_reduce_arg *a;
@@ -84,12 +53,12 @@ TESS_INLINE void join_row(const tess_any_reduce_arg *a, tess_reduction fn, void 
     if (first)
         for (int64_t i = 0; i < n; i++) whole[i] = xw[i * by];
     else if (a->element != TESS_REAL)
-        for (int64_t i = 0; i < n; i++) whole[i] = join_whole(fn, whole[i], xw[i * by]);
+        for (int64_t i = 0; i < n; i++) whole[i] = tess_join_whole(fn, whole[i], xw[i * by]);
     else if (by == 1) {
 #pragma omp simd
-        for (int64_t i = 0; i < n; i++) real[i] = join_real(fn, real[i], xr[i]);
+        for (int64_t i = 0; i < n; i++) real[i] = tess_join_real(fn, real[i], xr[i]);
     } else
-        for (int64_t i = 0; i < n; i++) real[i] = join_real(fn, real[i], xr[i * by]);
+        for (int64_t i = 0; i < n; i++) real[i] = tess_join_real(fn, real[i], xr[i * by]);
 }
 TESS_CLONES static void sum_row(const tess_any_reduce_arg *a, void *dst, const void *x, int64_t by, int64_t n,
                                 bool first)

@@ -2,7 +2,7 @@
  * through from the last to the first, each of which takes its share of d and leaves what comes to those before it: of
  * one that was set nothing, of a factor d times it. In the end d is x's gradient. */
 #include "any.h"
-#include "walk_impl.h"
+#include "walk.h"
 
 typedef struct back {
     const tess_any_scatter_back_arg *a;

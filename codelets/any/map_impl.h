@@ -2,7 +2,7 @@
 #ifndef TESS_MAP_IMPL_H
 #define TESS_MAP_IMPL_H
 #include "any.h"
-#include "walk_impl.h"
+#include "walk.h"
 
 enum { TESS_MAP_BLOCK = 256 };
 

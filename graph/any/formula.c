@@ -27,6 +27,11 @@ int tess_fn_operands(tess_fn fn)
     return table[fn].operands;
 }
 
+bool tess_fn_is_cheap(tess_fn fn)
+{
+    return fn < TESS_FNS && table[fn].kind != real && table[fn].kind != whole;
+}
+
 const char *tess_fn_wrong(tess_fn fn, tess_element a, tess_element b, tess_element c)
 {
     const int n = table[fn].operands;

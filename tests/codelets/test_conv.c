@@ -4,7 +4,7 @@
 #include "conv_impl.h"
 #include "mm.h"
 #include "ops/convolutions.h"
-#include "walk_impl.h"
+#include "walk.h"
 
 enum { SPACE = TESS_CONV_SPACE };
 

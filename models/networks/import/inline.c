@@ -24,40 +24,11 @@ void tess_build_readers(building *b)
     free(next);
 }
 
-/* A function that costs no more than a few additions. */
-static bool is_cheap(tess_fn fn)
-{
-    switch (fn) {
-    case TESS_FN_exp:
-    case TESS_FN_log:
-    case TESS_FN_log1p:
-    case TESS_FN_expm1:
-    case TESS_FN_cbrt:
-    case TESS_FN_sin:
-    case TESS_FN_cos:
-    case TESS_FN_tan:
-    case TESS_FN_tanh:
-    case TESS_FN_logistic:
-    case TESS_FN_erf:
-    case TESS_FN_erfc:
-    case TESS_FN_rem:
-    case TESS_FN_pow:
-    case TESS_FN_atan2:
-    case TESS_FN_threefry:
-    case TESS_FN_threefry_0:
-    case TESS_FN_threefry_1:
-    case TESS_FNS:
-        return false;
-    default:
-        return true;
-    }
-}
-
 /* A map, of cheap functions alone, whose operands are of its result's shape or repeated. */
 static bool is_cheap_map(const node *of)
 {
     const char *fn = json_string_value(json_object_get(of->json, "fn"));
-    return !strcmp(of->op, "map") && fn && is_cheap(tess_fn_find(fn));
+    return !strcmp(of->op, "map") && fn && tess_fn_is_cheap(tess_fn_find(fn));
 }
 
 /* All readers are cheap maps that are read by the last of them in the end, and by nobody else. */

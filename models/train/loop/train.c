@@ -133,7 +133,7 @@ static tess_status make_output(struct training *t)
 struct generic {
     int64_t tasks, all, stay;
     double seconds, of;
-    char staying[120];
+    char staying[240];
 };
 
 /* A codelet that has been named is not again. */

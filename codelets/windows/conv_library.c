@@ -10,7 +10,7 @@
 #include "library.h"
 #include "mm.h"
 #include "parts.h"
-#include "walk_impl.h"
+#include "walk.h"
 #include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>

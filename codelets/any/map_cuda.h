@@ -2,11 +2,11 @@
  * its own; threads take the same steps, so that none waits for another's branch. The program is among a kernel's
  * arguments: nothing is copied before it. For any_map, which stores what it makes, any_fold, which sums it, and whoever
  * moves elements by strides. */
-#ifndef TESS_MAP_CUDA_IMPL_H
-#define TESS_MAP_CUDA_IMPL_H
+#ifndef TESS_MAP_CUDA_H
+#define TESS_MAP_CUDA_H
 #include "any.h"
 #include "cuda.h"
-#include "whole_impl.h"
+#include "whole.h"
 
 constexpr int MAP_EACH = 4; /* elements of a thread */
 
@@ -118,8 +118,7 @@ static inline bool map_program_of(const tess_work *w, const tess_any_map_arg *a,
     p->acc = a->acc;
     TESS_ASSERT(p->steps <= TESS_MAP_STEPS);
     for (int i = 0; i < a->operands; i++) {
-        const bool index = a->index[i] || buffer + 1 >= w->nbuf;
-        p->in[i] = map_place_of(&a->in[i], index ? NULL : w->buf[buffer++].ptr, a->dim, a->rank);
+        p->in[i] = map_place_of(&a->in[i], a->index[i] ? NULL : w->buf[buffer++].ptr, a->dim, a->rank);
     }
     p->out = map_place_of(&a->out, w->buf[w->nbuf - 1].ptr, a->dim, a->rank);
     for (int k = 0; k < p->steps; k++) {
@@ -132,7 +131,6 @@ static inline bool map_program_of(const tess_work *w, const tess_any_map_arg *a,
         if (s->of[0] >= 0) to->a = (uint32_t)of[s->of[0]].at & 31u, to->of = of[s->of[0]].element & 3u;
         if (s->of[1] >= 0) to->b = (uint32_t)of[s->of[1]].at & 31u;
         if (s->of[2] >= 0) to->c = (uint32_t)of[s->of[2]].at & 31u;
-        p->last = to->to;
     }
     p->last = p->step[p->steps - 1].to;
     return true;
@@ -227,19 +225,12 @@ TESS_DEVICE bool map_other(const map_step s, map_values &y, const map_values &a,
         else                                                                                                           \
             MAP_EVERY(whole, J sign K);                                                                                \
         return true;
+#define OTHER(name, ...)                                                                                               \
+    case TESS_FN_##name:                                                                                               \
+        MAP_EVERY(whole, __VA_ARGS__);                                                                                 \
+        return true;
+#define VALUE s.is.whole
 #include "expressions.def"
-    case TESS_FN_value:
-        MAP_EVERY(whole, s.is.whole);
-        return true;
-    case TESS_FN_is_finite:
-        MAP_EVERY(whole, (J & 0x7f800000) != 0x7f800000);
-        return true;
-    case TESS_FN_bits:
-        MAP_EVERY(whole, J);
-        return true;
-    case TESS_FN_select:
-        MAP_EVERY(whole, J ? K : L);
-        return true;
     case TESS_FN_cast:
         if (s.element == TESS_REAL && s.of != TESS_REAL)
             MAP_EVERY(real, (float)J);

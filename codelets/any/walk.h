@@ -1,6 +1,6 @@
 /* walk: goes through an index space in row-major order, a run along its last dimension at a time. */
-#ifndef TESS_WALK_IMPL_H
-#define TESS_WALK_IMPL_H
+#ifndef TESS_WALK_H
+#define TESS_WALK_H
 #include "any.h"
 #include "vector.h"
 

@@ -2,9 +2,9 @@
  * some positions of one are made in the worker's room, where threads write what lies together; what is made of patches
  * of x's gradient is summed by a thread for each element of x, in the order of the window. */
 #include "conv_impl.h"
-#include "fold_cuda_impl.h"
-#include "product_cuda_impl.h"
-#include "store_cuda_impl.h"
+#include "fold_cuda.h"
+#include "product_cuda.h"
+#include "store_cuda.h"
 
 constexpr int SPACE = TESS_CONV_SPACE, CONV_THREADS = 256;
 constexpr int64_t CONV_LINE = 16; /* elements that rooms are rounded up to */

@@ -1,9 +1,10 @@
 /* fold_cuda: elements that a program makes are joined, over the results of its index space, which are its first or its
  * last dimensions. A block has a few results and a stretch of what is joined; what it made of it goes to the worker's
  * scratch, and a second kernel joins the stretches in their order. The shapes alone say the order. */
-#ifndef TESS_FOLD_CUDA_IMPL_H
-#define TESS_FOLD_CUDA_IMPL_H
-#include "map_cuda_impl.h"
+#ifndef TESS_FOLD_CUDA_H
+#define TESS_FOLD_CUDA_H
+#include "join.h"
+#include "map_cuda.h"
 
 constexpr int FOLD_THREADS = 256;
 constexpr int64_t FOLD_BLOCKS = 1024,
@@ -23,41 +24,10 @@ struct fold {
 TESS_DEVICE map_value fold_join(const fold &f, map_value a, map_value b)
 {
     map_value y;
-    if (f.element == TESS_REAL) {
-        switch (f.fn) {
-        case TESS_REDUCE_SUM:
-            y.real = a.real + b.real;
-            break;
-        case TESS_REDUCE_MAX:
-            y.real = a.real >= b.real || a.real != a.real ? a.real : b.real;
-            break;
-        case TESS_REDUCE_MIN:
-            y.real = a.real <= b.real || a.real != a.real ? a.real : b.real;
-            break;
-        default:
-            y.real = a.real * b.real;
-        }
-        return y;
-    }
-    switch (f.fn) {
-    case TESS_REDUCE_SUM:
-        y.whole = (int32_t)((uint32_t)a.whole + (uint32_t)b.whole);
-        break;
-    case TESS_REDUCE_PROD:
-        y.whole = (int32_t)((uint32_t)a.whole * (uint32_t)b.whole);
-        break;
-    case TESS_REDUCE_MAX:
-        y.whole = a.whole > b.whole ? a.whole : b.whole;
-        break;
-    case TESS_REDUCE_MIN:
-        y.whole = a.whole < b.whole ? a.whole : b.whole;
-        break;
-    case TESS_REDUCE_AND:
-        y.whole = a.whole & b.whole;
-        break;
-    default:
-        y.whole = a.whole | b.whole;
-    }
+    if (f.element == TESS_REAL)
+        y.real = tess_join_real(f.fn, a.real, b.real);
+    else
+        y.whole = tess_join_whole(f.fn, a.whole, b.whole);
     return y;
 }
 /* What changes nothing that it is joined with. */

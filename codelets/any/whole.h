@@ -1,6 +1,6 @@
 /* whole: functions of whole numbers, as XLA has them; the same bits on CPU and GPU. */
-#ifndef TESS_WHOLE_IMPL_H
-#define TESS_WHOLE_IMPL_H
+#ifndef TESS_WHOLE_H
+#define TESS_WHOLE_H
 #include "scalar.h"
 
 TESS_INLINE int32_t tess_quotient(int32_t a, int32_t b)

@@ -2,7 +2,7 @@
  * a kind lie one behind the other; what is none is copied to scratch as one, c back from there. */
 #include "dot_impl.h"
 #include "mm.h"
-#include "walk_impl.h"
+#include "walk.h"
 
 static dot_operand operand_of(const tess_any_dot_arg *a, const int64_t (*by)[TESS_RANK_MOST], int up, int across)
 {

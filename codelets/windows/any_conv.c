@@ -4,7 +4,7 @@
  * but those of one element each: there x itself is q. */
 #include "conv_impl.h"
 #include "mm.h"
-#include "walk_impl.h"
+#include "walk.h"
 
 enum { ROOM = 1 << 18, LEAST = 64, CUTS = 8 }; /* elements of a chunk, positions and elements of a patch in it */
 enum { SPACE = TESS_CONV_SPACE, CHANNEL = CONV_CHANNEL };

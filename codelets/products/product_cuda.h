@@ -1,6 +1,6 @@
 /* product_cuda: products of matrices that lie one way or the other, as many as there are of each. */
-#ifndef TESS_PRODUCT_CUDA_IMPL_H
-#define TESS_PRODUCT_CUDA_IMPL_H
+#ifndef TESS_PRODUCT_CUDA_H
+#define TESS_PRODUCT_CUDA_H
 #include "cuda.h"
 
 /* A matrix, stored in rows or, turned, in columns; and how far it is to the next one. */

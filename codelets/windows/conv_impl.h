@@ -20,8 +20,8 @@ typedef struct conv_matrix {
 /* Patches of x, one for each position of y, are the columns of a matrix q (depth, positions). */
 typedef struct conv_shape {
     int64_t positions, depth; /* of y, of a patch */
-    int order[TESS_CONV_SPACE +
-              1]; /* the dimensions of a patch, as w has them, CONV_CHANNEL the channels; their sizes */
+    /* The dimensions of a patch, as w has them, CONV_CHANNEL the channels; and their sizes. */
+    int order[TESS_CONV_SPACE + 1];
     int64_t dim[TESS_CONV_SPACE + 1];
     conv_matrix of_w, of_y, of_q; /* of the first sample and group; of_q where x is q */
     bool direct, rows;            /* x is q; patches are rows: channels are the dense dimension of x */
