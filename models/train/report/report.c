@@ -71,10 +71,10 @@ tess_status tess_report_open(const tess_config *c, int64_t done, FILE *out, tess
         return TESS_OK;
     }
     char *path = tess_format("%s/metrics.jsonl", c->output);
+    tess_page *page = tess_page_open(c->output);
     FILE *metrics = fopen(path, "a+");
     struct stat st;
     const bool odd = metrics && fstat(fileno(metrics), &st) == 0 && !S_ISREG(st.st_mode); /* a device has no end */
-    tess_page *page = tess_page_open(c->output);
     if (!metrics || odd || !rewind_metrics(metrics, done, page)) {
         const tess_status status =
             odd ? tess_error(TESS_INVALID, path, "is not a regular file (see output)")
