@@ -170,6 +170,9 @@ extern tess_codelet tess_any_conv_weight[]; /* x, w [+]=, y[, scratch] */
 bool tess_any_conv_fits(const tess_any_conv_arg *a);
 /* Returns the bytes of scratch that the codelet needs which writes x, w or y (0, 1, 2), of what is read in a dtype. */
 size_t tess_any_conv_scratch(const tess_any_conv_arg *a, int written, tess_dtype in);
+/* Settles, before StarPU runs, whether bf16 convolutions on a GPU are cuDNN's from here on, as tess_attention_library
+ * does for attention. */
+bool tess_any_conv_cudnn(bool wanted, char *said, size_t room);
 
 /* Slices of x whose place indices say. Over the places `dim`[0, places) an index vector is read, whose k-th element
  * moves along x's dimension `along`[k]; over the slice, `dim`[places, rank), x is walked by strides. */

@@ -68,6 +68,8 @@ tess_dtype tess_param_part_dtype(const tess_tensor *p, tess_part part);
 tess_keeping tess_graph_keeping(const tess_graph *g);
 /* Returns the name of the optimizer that trains the graph, and stores how many moments it has of a parameter. */
 const char *tess_graph_optimizer(const tess_graph *g, int *moments);
+/* An op of that name is in the graph. */
+bool tess_graph_uses(const tess_graph *g, const char *op);
 
 /* ---- what a step holds ------------------------------------------------------------------------------------------- */
 

@@ -27,7 +27,7 @@
  * batch * heads + head) * queries + query) * keys + key.
  */
 #include "attention_impl.h"
-#include "attention_library.h"
+#include "cudnn_choice.h"
 #include "mm.h"
 #include "parts.h"
 
@@ -301,11 +301,5 @@ tess_codelet tess_attention_span_backward[TESS_REAL_DTYPES] = {TESS_EACH_REAL(SP
 TESS_CUDA_DECLARE(attention_library)
 bool tess_attention_library(bool wanted, char *said, size_t room)
 {
-    const tess_body choose = TESS_CUDA(attention_library);
-    tess_attention_library_arg arg = {.device = tess_gpu_device(), .wanted = wanted};
-    *said = 0;
-    if (!choose || tess_gpus() == 0) return false;
-    choose(&(tess_work){.arg = &arg});
-    snprintf(said, room, "%s", arg.said);
-    return arg.taken;
+    return tess_cudnn_settle(TESS_CUDA(attention_library), wanted, said, room);
 }

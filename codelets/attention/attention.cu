@@ -9,9 +9,9 @@
  * bias by distance is gathered by a warp a distance, in fp32, and is far from what tensor cores would do.
  *
  * A probability is rounded to bf16 before it is multiplied, as on the CPU. */
-#include "attention_library.h"
 #include "attention_seen_impl.h"
 #include "attention_warp_impl.h"
+#include "cudnn_choice.h"
 #include "sdpa_impl.h"
 
 /* ==== tensor cores ================================================================================================ */
@@ -658,64 +658,18 @@ struct trial {
     tess_view qkv, y, lse, dy, dqkv, scratch;
     void *room;
 };
-/* Fills y, lse and dqkv, ours or the library's, and copies them to the host, one behind the other. */
-static bool try_once(trial *t, bool library, void *to)
+/* Fills y, lse and dqkv. */
+static void try_once(trial *t)
 {
     const tess_env env = {};
     const tess_view forward[] = {t->qkv, t->y, t->lse, t->scratch};
     const tess_view backward[] = {t->dy, t->qkv, t->y, t->lse, t->dqkv, t->scratch};
     tess_work w = {};
     w.arg = &t->arg, w.env = &env, w.room = t->room, w.room_bytes = trial::ROOM;
-    sdpa_library.on = library, sdpa_library.lack[0] = 0;
     w.buf = forward, w.nbuf = 4;
     attention_forward_body<TESS_BF16>(&w);
     w.buf = backward, w.nbuf = 6;
     attention_backward_body<TESS_BF16>(&w);
-    sdpa_library.on = false;
-    bool right = !cudaStreamSynchronize(NULL) && !sdpa_library.lack[0];
-    for (const tess_view &v : {t->y, t->lse, t->dqkv}) {
-        right = right && !cudaMemcpy(to, v.ptr, v.bytes, cudaMemcpyDeviceToHost);
-        to = (char *)to + v.bytes;
-    }
-    return right;
-}
-/* How far a and b are apart in norm, of what b is. */
-static double apart(const void *a, const void *b, size_t n, tess_dtype t)
-{
-    double off = 0, size = 0;
-    for (size_t i = 0; i < n; i++) {
-        const double x = (double)tess_load(a, (int64_t)i, t), want = (double)tess_load(b, (int64_t)i, t);
-        off += (x - want) * (x - want), size += want * want;
-    }
-    return size > 0 ? sqrt(off / size) : INFINITY;
-}
-/* Whether the library has what ours has, but for rounding, and the same bits again. */
-static bool library_is_right(trial *t, char *said, size_t room)
-{
-    const size_t bytes[] = {t->y.bytes, t->lse.bytes, t->dqkv.bytes}, all = bytes[0] + bytes[1] + bytes[2];
-    char *result[3];
-    for (char *&r : result) r = (char *)tess_alloc(all);
-    sdpa_library.runs = 0, sdpa_library.refused = 0;
-    const bool ran = try_once(t, false, result[0]) && try_once(t, true, result[1]) && try_once(t, true, result[2]);
-    bool right = ran && sdpa_library.runs > 0 && !memcmp(result[1], result[2], all);
-    if (!ran)
-        snprintf(said, room, "%s", sdpa_library.lack[0] ? sdpa_library.lack : "cuDNN: the device fails");
-    else if (!sdpa_library.runs)
-        snprintf(said, room, "cuDNN has no kernels for this GPU%s%s (is CUDA's NVRTC found, by which it compiles?)",
-                 sdpa_library.refused ? ": " : "",
-                 sdpa_library.refused ? dnn.GetErrorString(sdpa_library.refused) : "");
-    else if (!right)
-        snprintf(said, room, "cuDNN has other bits each time");
-    size_t at = 0;
-    for (int i = 0; right && i < 3; at += bytes[i++]) {
-        const bool sums = i == 1;
-        const double off =
-            apart(result[1] + at, result[0] + at, bytes[i] / (sums ? 4 : 2), sums ? TESS_F32 : TESS_BF16);
-        right = off <= (sums ? 1e-4 : 2e-2);
-        if (!right) snprintf(said, room, "cuDNN is off by %.2g", off);
-    }
-    for (char *r : result) free(r);
-    return right;
 }
 static bool try_library(int64_t dim, int64_t window, char *said, size_t room)
 {
@@ -733,27 +687,18 @@ static bool try_library(int64_t dim, int64_t window, char *said, size_t room)
     for (tess_view *v : {&t.qkv, &t.dqkv, &t.y, &t.dy, &t.lse, &t.scratch})
         there = there && !cudaMalloc(&v->ptr, v->bytes) && !cudaMemcpy(v->ptr, noise, v->bytes, cudaMemcpyHostToDevice);
     if (!there) snprintf(said, room, "the GPU has no room for a trial of cuDNN's");
-    const bool right = there && library_is_right(&t, said, room);
+    const dnn_result results[] = {{t.y, TESS_BF16, 2e-2}, {t.lse, TESS_F32, 1e-4}, {t.dqkv, TESS_BF16, 2e-2}};
+    const bool right = there && dnn_is_right(
+                                    &sdpa_library, results, 3, [&] { try_once(&t); }, said, room);
     for (tess_view *v : {&t.qkv, &t.dqkv, &t.y, &t.dy, &t.lse, &t.scratch}) cudaFree(v->ptr);
     cudaFree(t.room);
     free(noise);
     return right;
 }
 
-/* No task's body: it allocates and waits, before StarPU starts, and leaves nothing on the device. */
 extern "C" void TESS_CUDA_NAME(attention_library)(const tess_work *w)
 {
-    tess_attention_library_arg *of = (tess_attention_library_arg *)w->arg;
-    char *said = of->said;
-    const size_t room = sizeof of->said;
-    sdpa_close(); /* of a run before, in this process */
-    sdpa_library.on = of->taken = false;
-    snprintf(said, room, "%s", of->wanted && dnn_lack() ? dnn_lack() : "");
-    if (!of->wanted || said[0]) return;
-    cudaSetDevice(of->device); /* the main thread's would be 0 */
-    of->taken = of->trusted || (try_library(64, 0, said, room) && try_library(128, 100, said, room));
-    const size_t v = dnn.GetVersion();
-    if (of->taken) snprintf(said, room, "cuDNN %zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
-    sdpa_close();
-    sdpa_library.on = of->taken;
+    dnn_settle(&sdpa_library, (tess_cudnn_choice *)w->arg, [](char *said, size_t room) {
+        return try_library(64, 0, said, room) && try_library(128, 100, said, room);
+    });
 }

@@ -18,7 +18,7 @@
 #ifndef TESS_SDPA_IMPL_H
 #define TESS_SDPA_IMPL_H
 #include "attention_seen_impl.h"
-#include "cudnn_impl.h"
+#include "cudnn.h"
 
 /* The tensors of a graph that have memory, by their numbers in the library; then numbers that are told by value. */
 enum { SDPA_Q = 1, SDPA_K, SDPA_V, SDPA_Y, SDPA_LSE, SDPA_DY, SDPA_DQ, SDPA_DK, SDPA_DV, SDPA_DELTA };
@@ -33,152 +33,106 @@ struct sdpa {
     bool backward;
 };
 
-/* A graph on its way. What is wrong stays: then nothing more is made. */
-struct sdpa_graph {
-    enum { MOST = 128, OPERATIONS = 32 };
-    dnn_descriptor made[MOST], operation[OPERATIONS];
-    int count, operations, status;
-    int64_t ids;
-};
 struct sdpa_tensor {
     dnn_descriptor d;
     int64_t side[4], stride[4];
 };
 
-static dnn_descriptor sdpa_make(sdpa_graph *g, int type)
-{
-    dnn_descriptor d = NULL;
-    TESS_ASSERT(g->count < sdpa_graph::MOST);
-    if (!g->status) g->status = dnn.BackendCreateDescriptor(type, &d);
-    if (!g->status) g->made[g->count++] = d;
-    return d;
-}
-static void sdpa_set(sdpa_graph *g, dnn_descriptor d, int name, int type, const void *values, int64_t n = 1)
-{
-    if (!g->status) g->status = dnn.BackendSetAttribute(d, name, type, n, values);
-}
-static void sdpa_set_value(sdpa_graph *g, dnn_descriptor d, int name, int type, int value)
-{
-    sdpa_set(g, d, name, type, &value);
-}
-static void sdpa_end(sdpa_graph *g, dnn_descriptor d)
-{
-    if (!g->status) g->status = dnn.BackendFinalize(d);
-}
-static void sdpa_forget(sdpa_graph *g)
-{
-    while (g->count) dnn.BackendDestroyDescriptor(g->made[--g->count]);
-}
-
 /* ---- tensors and operations -------------------------------------------------------------------------------------- */
 
-static sdpa_tensor sdpa_tensor_of(sdpa_graph *g, int64_t id, int type, const int64_t side[4], const int64_t stride[4])
+static sdpa_tensor sdpa_tensor_of(dnn_graph *g, int64_t id, int type, const int64_t side[4], const int64_t stride[4])
 {
     const bool between = id == SDPA_BETWEEN, by_value = id >= SDPA_SCALE && !between;
-    const int64_t alignment = 16, number = between ? SDPA_BETWEEN + g->ids++ : id;
-    sdpa_tensor t = {sdpa_make(g, DNN_TENSOR), {}, {}};
+    const int64_t number = between ? SDPA_BETWEEN + g->ids++ : id;
+    sdpa_tensor t = {dnn_tensor(g, number, type, 4, side, stride, between, by_value), {}, {}};
     memcpy(t.side, side, sizeof t.side);
     memcpy(t.stride, stride, sizeof t.stride);
-    sdpa_set_value(g, t.d, DNN_TENSOR_TYPE, DNN_IS_TYPE, type);
-    sdpa_set(g, t.d, DNN_TENSOR_SIDES, DNN_IS_INT64, side, 4);
-    sdpa_set(g, t.d, DNN_TENSOR_STRIDES, DNN_IS_INT64, stride, 4);
-    sdpa_set(g, t.d, DNN_TENSOR_ID, DNN_IS_INT64, &number);
-    sdpa_set(g, t.d, DNN_TENSOR_ALIGNMENT, DNN_IS_INT64, &alignment);
-    sdpa_set(g, t.d, DNN_TENSOR_VIRTUAL, DNN_IS_BOOLEAN, &between);
-    sdpa_set(g, t.d, DNN_TENSOR_BY_VALUE, DNN_IS_BOOLEAN, &by_value);
-    sdpa_end(g, t.d);
     return t;
 }
 /* (sequences, heads, length, dim), as it lies in rows. */
-static sdpa_tensor sdpa_rows(sdpa_graph *g, int id, const sdpa &of, int64_t heads, int64_t ld, int64_t apart)
+static sdpa_tensor sdpa_rows(dnn_graph *g, int id, const sdpa &of, int64_t heads, int64_t ld, int64_t apart)
 {
     const int64_t side[] = {of.sequences, heads, of.length, of.dim}, stride[] = {of.length * ld, apart, ld, 1};
     return sdpa_tensor_of(g, id, DNN_BF16, side, stride);
 }
 /* The same with its last two sides the other way round. */
-static sdpa_tensor sdpa_columns(sdpa_graph *g, int id, const sdpa &of, int64_t heads, int64_t ld, int64_t apart)
+static sdpa_tensor sdpa_columns(dnn_graph *g, int id, const sdpa &of, int64_t heads, int64_t ld, int64_t apart)
 {
     const int64_t side[] = {of.sequences, heads, of.dim, of.length}, stride[] = {of.length * ld, apart, 1, ld};
     return sdpa_tensor_of(g, id, DNN_BF16, side, stride);
 }
 /* A number a query, (sequences, heads, length, 1): those that are kept lie in rows of heads. */
-static sdpa_tensor sdpa_numbers(sdpa_graph *g, int id, const sdpa &of)
+static sdpa_tensor sdpa_numbers(dnn_graph *g, int id, const sdpa &of)
 {
     const int64_t n = of.heads * of.length, side[] = {of.sequences, of.heads, of.length, 1};
     const int64_t kept[] = {n, 1, of.heads, 1}, other[] = {n, of.length, 1, 1};
     return sdpa_tensor_of(g, id, DNN_F32, side, id == SDPA_LSE ? kept : other);
 }
-static sdpa_tensor sdpa_scalar(sdpa_graph *g, int id)
+static sdpa_tensor sdpa_scalar(dnn_graph *g, int id)
 {
     const int64_t one[] = {1, 1, 1, 1};
     return sdpa_tensor_of(g, id, DNN_F32, one, one);
 }
 /* Between operations, whole: (sequences, heads, rows, columns), or turned. */
-static sdpa_tensor sdpa_between(sdpa_graph *g, int type, const sdpa &of, int64_t rows, int64_t columns, bool turned)
+static sdpa_tensor sdpa_between(dnn_graph *g, int type, const sdpa &of, int64_t rows, int64_t columns, bool turned)
 {
     const int64_t n = rows * columns, side[] = {of.sequences, of.heads, rows, columns};
     const int64_t stride[] = {of.heads * n, n, turned ? 1 : columns, turned ? rows : 1};
     return sdpa_tensor_of(g, SDPA_BETWEEN, type, side, stride);
 }
-static sdpa_tensor sdpa_scores(sdpa_graph *g, int type, const sdpa &of)
+static sdpa_tensor sdpa_scores(dnn_graph *g, int type, const sdpa &of)
 {
     return sdpa_between(g, type, of, of.length, of.length, false);
 }
 
-static void sdpa_add(sdpa_graph *g, dnn_descriptor operation)
-{
-    TESS_ASSERT(g->operations < sdpa_graph::OPERATIONS);
-    sdpa_end(g, operation);
-    g->operation[g->operations++] = operation;
-}
 /* y = mode(x[, b][, t]); returns y. axis: that of DNN_INDEX. */
-static sdpa_tensor sdpa_pointwise(sdpa_graph *g, int mode, const sdpa_tensor *x, const sdpa_tensor *b,
+static sdpa_tensor sdpa_pointwise(dnn_graph *g, int mode, const sdpa_tensor *x, const sdpa_tensor *b,
                                   const sdpa_tensor *t, sdpa_tensor y, int precision = DNN_F32, int64_t axis = -1)
 {
-    dnn_descriptor of = sdpa_make(g, DNN_POINTWISE), operation = sdpa_make(g, DNN_OPERATION_POINTWISE);
-    sdpa_set_value(g, of, DNN_POINTWISE_MODE, DNN_IS_POINTWISE_MODE, mode);
-    sdpa_set_value(g, of, DNN_POINTWISE_PRECISION, DNN_IS_TYPE, precision);
-    if (axis >= 0) sdpa_set(g, of, DNN_POINTWISE_AXIS, DNN_IS_INT64, &axis);
-    sdpa_end(g, of);
-    sdpa_set(g, operation, DNN_POINTWISE_OF, DNN_IS_DESCRIPTOR, &of);
-    sdpa_set(g, operation, DNN_POINTWISE_X, DNN_IS_DESCRIPTOR, &x->d);
-    if (b) sdpa_set(g, operation, DNN_POINTWISE_B, DNN_IS_DESCRIPTOR, &b->d);
-    if (t) sdpa_set(g, operation, DNN_POINTWISE_T, DNN_IS_DESCRIPTOR, &t->d);
-    sdpa_set(g, operation, DNN_POINTWISE_Y, DNN_IS_DESCRIPTOR, &y.d);
-    sdpa_add(g, operation);
+    dnn_descriptor of = dnn_make(g, DNN_POINTWISE), operation = dnn_make(g, DNN_OPERATION_POINTWISE);
+    dnn_set_value(g, of, DNN_POINTWISE_MODE, DNN_IS_POINTWISE_MODE, mode);
+    dnn_set_value(g, of, DNN_POINTWISE_PRECISION, DNN_IS_TYPE, precision);
+    if (axis >= 0) dnn_set(g, of, DNN_POINTWISE_AXIS, DNN_IS_INT64, &axis);
+    dnn_end(g, of);
+    dnn_set(g, operation, DNN_POINTWISE_OF, DNN_IS_DESCRIPTOR, &of);
+    dnn_set(g, operation, DNN_POINTWISE_X, DNN_IS_DESCRIPTOR, &x->d);
+    if (b) dnn_set(g, operation, DNN_POINTWISE_B, DNN_IS_DESCRIPTOR, &b->d);
+    if (t) dnn_set(g, operation, DNN_POINTWISE_T, DNN_IS_DESCRIPTOR, &t->d);
+    dnn_set(g, operation, DNN_POINTWISE_Y, DNN_IS_DESCRIPTOR, &y.d);
+    dnn_add(g, operation);
     return y;
 }
-static sdpa_tensor sdpa_multiply(sdpa_graph *g, const sdpa_tensor &a, const sdpa_tensor &b, sdpa_tensor c)
+static sdpa_tensor sdpa_multiply(dnn_graph *g, const sdpa_tensor &a, const sdpa_tensor &b, sdpa_tensor c)
 {
-    dnn_descriptor of = sdpa_make(g, DNN_MATMUL), operation = sdpa_make(g, DNN_OPERATION_MATMUL);
-    sdpa_set_value(g, of, DNN_MATMUL_PRECISION, DNN_IS_TYPE, DNN_F32);
-    sdpa_end(g, of);
-    sdpa_set(g, operation, DNN_MATMUL_OF, DNN_IS_DESCRIPTOR, &of);
-    sdpa_set(g, operation, DNN_MATMUL_A, DNN_IS_DESCRIPTOR, &a.d);
-    sdpa_set(g, operation, DNN_MATMUL_B, DNN_IS_DESCRIPTOR, &b.d);
-    sdpa_set(g, operation, DNN_MATMUL_C, DNN_IS_DESCRIPTOR, &c.d);
-    sdpa_add(g, operation);
+    dnn_descriptor of = dnn_make(g, DNN_MATMUL), operation = dnn_make(g, DNN_OPERATION_MATMUL);
+    dnn_set_value(g, of, DNN_MATMUL_PRECISION, DNN_IS_TYPE, DNN_F32);
+    dnn_end(g, of);
+    dnn_set(g, operation, DNN_MATMUL_OF, DNN_IS_DESCRIPTOR, &of);
+    dnn_set(g, operation, DNN_MATMUL_A, DNN_IS_DESCRIPTOR, &a.d);
+    dnn_set(g, operation, DNN_MATMUL_B, DNN_IS_DESCRIPTOR, &b.d);
+    dnn_set(g, operation, DNN_MATMUL_C, DNN_IS_DESCRIPTOR, &c.d);
+    dnn_add(g, operation);
     return c;
 }
 /* Over the sides of x that y has one of, or fewer heads. */
-static sdpa_tensor sdpa_reduce(sdpa_graph *g, int mode, const sdpa_tensor &x, sdpa_tensor y)
+static sdpa_tensor sdpa_reduce(dnn_graph *g, int mode, const sdpa_tensor &x, sdpa_tensor y)
 {
-    dnn_descriptor of = sdpa_make(g, DNN_REDUCTION), operation = sdpa_make(g, DNN_OPERATION_REDUCTION);
-    sdpa_set_value(g, of, DNN_REDUCTION_MODE, DNN_IS_REDUCTION_MODE, mode);
-    sdpa_set_value(g, of, DNN_REDUCTION_PRECISION, DNN_IS_TYPE, DNN_F32);
-    sdpa_end(g, of);
-    sdpa_set(g, operation, DNN_REDUCTION_OF, DNN_IS_DESCRIPTOR, &of);
-    sdpa_set(g, operation, DNN_REDUCTION_X, DNN_IS_DESCRIPTOR, &x.d);
-    sdpa_set(g, operation, DNN_REDUCTION_Y, DNN_IS_DESCRIPTOR, &y.d);
-    sdpa_add(g, operation);
+    dnn_descriptor of = dnn_make(g, DNN_REDUCTION), operation = dnn_make(g, DNN_OPERATION_REDUCTION);
+    dnn_set_value(g, of, DNN_REDUCTION_MODE, DNN_IS_REDUCTION_MODE, mode);
+    dnn_set_value(g, of, DNN_REDUCTION_PRECISION, DNN_IS_TYPE, DNN_F32);
+    dnn_end(g, of);
+    dnn_set(g, operation, DNN_REDUCTION_OF, DNN_IS_DESCRIPTOR, &of);
+    dnn_set(g, operation, DNN_REDUCTION_X, DNN_IS_DESCRIPTOR, &x.d);
+    dnn_set(g, operation, DNN_REDUCTION_Y, DNN_IS_DESCRIPTOR, &y.d);
+    dnn_add(g, operation);
     return y;
 }
-static sdpa_tensor sdpa_turn(sdpa_graph *g, const sdpa_tensor &x, sdpa_tensor y)
+static sdpa_tensor sdpa_turn(dnn_graph *g, const sdpa_tensor &x, sdpa_tensor y)
 {
-    dnn_descriptor operation = sdpa_make(g, DNN_OPERATION_RESHAPE);
-    sdpa_set(g, operation, DNN_RESHAPE_X, DNN_IS_DESCRIPTOR, &x.d);
-    sdpa_set(g, operation, DNN_RESHAPE_Y, DNN_IS_DESCRIPTOR, &y.d);
-    sdpa_add(g, operation);
+    dnn_descriptor operation = dnn_make(g, DNN_OPERATION_RESHAPE);
+    dnn_set(g, operation, DNN_RESHAPE_X, DNN_IS_DESCRIPTOR, &x.d);
+    dnn_set(g, operation, DNN_RESHAPE_Y, DNN_IS_DESCRIPTOR, &y.d);
+    dnn_add(g, operation);
     return y;
 }
 
@@ -186,7 +140,7 @@ static sdpa_tensor sdpa_turn(sdpa_graph *g, const sdpa_tensor &x, sdpa_tensor y)
 
 /* Scores with those that a query does not see at minus infinity: it sees no later key and, with a window, none that is
  * as far before it as the window is wide. */
-static sdpa_tensor sdpa_hide(sdpa_graph *g, const sdpa &of, sdpa_tensor s)
+static sdpa_tensor sdpa_hide(dnn_graph *g, const sdpa &of, sdpa_tensor s)
 {
     const sdpa_tensor hidden = sdpa_scalar(g, SDPA_HIDDEN);
     const sdpa_tensor query = sdpa_pointwise(g, DNN_INDEX, &s, NULL, NULL, sdpa_scores(g, DNN_I32, of), DNN_F32, 2);
@@ -202,7 +156,7 @@ static sdpa_tensor sdpa_hide(sdpa_graph *g, const sdpa &of, sdpa_tensor s)
     return sdpa_pointwise(g, DNN_SELECT, &s, &hidden, &seen, sdpa_scores(g, DNN_F32, of));
 }
 
-static void sdpa_forward_graph(sdpa_graph *g, const sdpa &of)
+static void sdpa_forward_graph(dnn_graph *g, const sdpa &of)
 {
     const sdpa_tensor q = sdpa_rows(g, SDPA_Q, of, of.heads, of.q_ld, of.q_apart);
     const sdpa_tensor k = sdpa_columns(g, SDPA_K, of, of.groups, of.k_ld, of.k_apart);
@@ -223,7 +177,7 @@ static void sdpa_forward_graph(sdpa_graph *g, const sdpa &of)
 }
 
 /* `to`, of k or v, = a b, summed over the heads that share it. */
-static void sdpa_share(sdpa_graph *g, const sdpa &of, const sdpa_tensor &a, const sdpa_tensor &b, sdpa_tensor to)
+static void sdpa_share(dnn_graph *g, const sdpa &of, const sdpa_tensor &a, const sdpa_tensor &b, sdpa_tensor to)
 {
     if (of.heads == of.groups)
         sdpa_multiply(g, a, b, to);
@@ -231,7 +185,7 @@ static void sdpa_share(sdpa_graph *g, const sdpa &of, const sdpa_tensor &a, cons
         sdpa_reduce(g, DNN_SUM, sdpa_multiply(g, a, b, sdpa_between(g, DNN_BF16, of, of.length, of.dim, false)), to);
 }
 
-static void sdpa_backward_graph(sdpa_graph *g, const sdpa &of)
+static void sdpa_backward_graph(dnn_graph *g, const sdpa &of)
 {
     const int64_t wide = of.heads * of.dim;
     const sdpa_tensor q = sdpa_rows(g, SDPA_Q, of, of.heads, of.q_ld, of.q_apart);
@@ -265,175 +219,30 @@ static void sdpa_backward_graph(sdpa_graph *g, const sdpa &of)
     sdpa_multiply(g, ds, k_rows, sdpa_rows(g, SDPA_DQ, of, of.heads, of.dq_ld, of.dq_apart));
 }
 
-/* ---- plans ------------------------------------------------------------------------------------------------------- */
-
-struct sdpa_plan {
-    bool known;
-    sdpa of;
-    sdpa_graph graph;    /* what the plan is made of */
-    dnn_descriptor plan; /* NULL: there is none */
-    int64_t workspace;   /* INT64_MAX: none, whatever room there were */
-    int refused;         /* the status with which the last guess was; 0: none was */
-};
-
-/* Whether an engine has the same bits each time, as it says itself. */
-static bool sdpa_steady(dnn_descriptor config)
+static void dnn_describe(dnn_graph *g, const sdpa &of)
 {
-    sdpa_graph g = {};
-    dnn_descriptor engine = sdpa_make(&g, DNN_ENGINE);
-    int note[32];
-    int64_t n = 0;
-    if (!g.status) g.status = dnn.BackendGetAttribute(config, DNN_CONFIG_ENGINE, DNN_IS_DESCRIPTOR, 1, &n, &engine);
-    if (!g.status) g.status = dnn.BackendGetAttribute(engine, DNN_ENGINE_NOTES, DNN_IS_NOTE, 32, &n, note);
-    bool steady = !g.status;
-    for (int64_t i = 0; steady && i < n; i++) steady = note[i] != DNN_OTHER_BITS_EACH_TIME;
-    sdpa_forget(&g);
-    return steady;
-}
-
-/* The first of the library's guesses of which it makes a plan with the same bits each time, and a workspace within the
- * room; `workspace` is the least there was where it is none. device: the library's description of one that is not here;
- * then the handle is NULL. */
-static void sdpa_choose(sdpa_plan *p, dnn_handle handle, dnn_descriptor device, size_t room)
-{
-    constexpr int GUESSES = 8;
-    sdpa_graph *g = &p->graph;
-    dnn_descriptor graph = sdpa_make(g, DNN_GRAPH), heuristic, guess[GUESSES];
-    int64_t n = 0;
-    if (handle) sdpa_set(g, graph, DNN_GRAPH_HANDLE, DNN_IS_HANDLE, &handle);
-    sdpa_set(g, graph, DNN_GRAPH_OPERATIONS, DNN_IS_DESCRIPTOR, g->operation, g->operations);
-    sdpa_end(g, graph);
-    heuristic = sdpa_make(g, DNN_HEURISTIC);
-    sdpa_set(g, heuristic, DNN_HEURISTIC_GRAPH, DNN_IS_DESCRIPTOR, &graph);
-    sdpa_set_value(g, heuristic, DNN_HEURISTIC_MODE, DNN_IS_HEURISTIC_MODE, DNN_BEST_GUESSES);
-    if (device) sdpa_set(g, heuristic, DNN_HEURISTIC_DEVICE, DNN_IS_DESCRIPTOR, &device);
-    sdpa_end(g, heuristic);
-    for (int i = 0; i < GUESSES; i++) guess[i] = sdpa_make(g, DNN_ENGINE_CONFIG);
-    if (!g->status)
-        g->status = dnn.BackendGetAttribute(heuristic, DNN_HEURISTIC_RESULTS, DNN_IS_DESCRIPTOR, GUESSES, &n, guess);
-    p->workspace = INT64_MAX;
-    for (int64_t i = 0; !g->status && i < n && i < GUESSES && !p->plan; i++) {
-        sdpa_graph one = {};
-        int64_t workspace = 0, count;
-        if (!sdpa_steady(guess[i])) continue;
-        dnn_descriptor plan = sdpa_make(&one, DNN_PLAN);
-        if (handle) sdpa_set(&one, plan, DNN_PLAN_HANDLE, DNN_IS_HANDLE, &handle);
-        sdpa_set(&one, plan, DNN_PLAN_CONFIG, DNN_IS_DESCRIPTOR, &guess[i]);
-        sdpa_end(&one, plan);
-        if (!one.status)
-            one.status = dnn.BackendGetAttribute(plan, DNN_PLAN_WORKSPACE, DNN_IS_INT64, 1, &count, &workspace);
-        if (one.status) p->refused = one.status;
-        if (!one.status && workspace < p->workspace) p->workspace = workspace;
-        if (!one.status && (size_t)workspace <= room)
-            p->plan = plan;
-        else
-            sdpa_forget(&one);
-    }
-}
-
-static void sdpa_make_plan(sdpa_plan *p, const sdpa &of, dnn_handle handle, dnn_descriptor device, size_t room)
-{
-    memset(p, 0, sizeof *p);
-    p->known = true;
-    p->of = of;
-    (of.backward ? sdpa_backward_graph : sdpa_forward_graph)(&p->graph, of);
-    sdpa_choose(p, handle, device, room);
-}
-static void sdpa_forget_plan(sdpa_plan *p)
-{
-    if (p->plan) dnn.BackendDestroyDescriptor(p->plan);
-    sdpa_forget(&p->graph);
-    memset(p, 0, sizeof *p);
+    (of.backward ? sdpa_backward_graph : sdpa_forward_graph)(g, of);
 }
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
-static struct {
-    pthread_mutex_t lock;
-    bool on; /* said by attention_library at the start, and the same from then on */
-    dnn_handle handle[64];
-    sdpa_plan plan[64];
-    char lack[300]; /* what it said where it should have run */
-    int64_t runs;
-    int refused; /* what the last plan was that could not be made */
-} sdpa_library = {PTHREAD_MUTEX_INITIALIZER, false, {}, {}, {}, 0, 0};
-
-/* Gives back what the library has made on the current device, on which nothing runs. */
-static void sdpa_close()
-{
-    int device = 0;
-    cudaGetDevice(&device);
-    for (sdpa_plan &p : sdpa_library.plan)
-        if (p.known) sdpa_forget_plan(&p);
-    if (sdpa_library.handle[device]) dnn.Destroy(sdpa_library.handle[device]);
-    sdpa_library.handle[device] = NULL;
-}
-
-/* The plan for so many sequences at a time; with the lock held. Where there is no room for one more all go, once what
- * runs has ended. */
-static sdpa_plan *sdpa_plan_of(const tess_work *w, const sdpa &of)
-{
-    dnn_handle *handle = &sdpa_library.handle[of.device];
-    sdpa_plan *free_one = NULL;
-    for (sdpa_plan &p : sdpa_library.plan) {
-        if (p.known && !memcmp(&p.of, &of, sizeof of)) return &p;
-        if (!p.known && !free_one) free_one = &p;
-    }
-    if (!free_one) {
-        tess_cuda_check(w, cudaStreamSynchronize((cudaStream_t)w->stream), "attention");
-        for (sdpa_plan &p : sdpa_library.plan) sdpa_forget_plan(&p);
-        free_one = sdpa_library.plan;
-    }
-    if (!*handle && dnn.Create(handle)) *handle = NULL;
-    if (*handle)
-        sdpa_make_plan(free_one, of, *handle, NULL, w->room_bytes);
-    else
-        free_one->known = true, free_one->of = of, free_one->workspace = INT64_MAX;
-    return free_one;
-}
+static dnn_library<sdpa> sdpa_library; /* attention_library says at the start whether it is on */
 
 /* The plan for the most sequences at a time that the room is enough for, an even part of all; NULL: for none. Engines
  * before Blackwell's keep ds in it, so more than it can hold of that are not tried. */
-static sdpa_plan *sdpa_find(const tess_work *w, sdpa of)
+static dnn_plan<sdpa> *sdpa_find(const tess_work *w, sdpa of)
 {
     const int64_t all = of.sequences, kept = of.backward ? of.heads * of.length * of.length * 2 : 0;
     for (int64_t parts = 1; parts <= all; parts++) {
         of.sequences = all / parts;
         if (all % parts || (uint64_t)(of.sequences * kept) > w->room_bytes) continue;
-        sdpa_plan *p = sdpa_plan_of(w, of);
+        dnn_plan<sdpa> *p = dnn_plan_of(&sdpa_library, w, of, w->room_bytes);
         if (p->plan) return p;
         if (p->workspace < INT64_MAX) continue;
         sdpa_library.refused = p->graph.status ? p->graph.status : p->refused;
         break;
     }
     return NULL;
-}
-
-struct sdpa_pointers {
-    int64_t id[16];
-    void *ptr[16];
-    int count;
-};
-static void sdpa_point(sdpa_pointers *to, int64_t id, const void *ptr)
-{
-    TESS_ASSERT(to->count < 16);
-    to->id[to->count] = id;
-    to->ptr[to->count++] = (void *)ptr;
-}
-static int sdpa_execute(const tess_work *w, const sdpa_plan *p, sdpa_pointers *to)
-{
-    const dnn_handle handle = sdpa_library.handle[p->of.device];
-    sdpa_graph g = {};
-    dnn_descriptor variant = sdpa_make(&g, DNN_VARIANT);
-    sdpa_set(&g, variant, DNN_VARIANT_IDS, DNN_IS_INT64, to->id, to->count);
-    sdpa_set(&g, variant, DNN_VARIANT_POINTERS, DNN_IS_POINTER, to->ptr, to->count);
-    sdpa_set(&g, variant, DNN_VARIANT_WORKSPACE, DNN_IS_POINTER, &w->room);
-    sdpa_end(&g, variant);
-    if (!g.status) g.status = dnn.SetStream(handle, (cudaStream_t)w->stream);
-    if (!g.status) g.status = dnn.BackendExecute(handle, p->plan, variant);
-    sdpa_forget(&g);
-    sdpa_library.runs++;
-    return g.status;
 }
 
 /* Whether the library is asked: what it does, of what it was seen to do right everywhere. Lengths that are no multiple
@@ -466,28 +275,28 @@ static bool sdpa_run(const tess_work *w, const flash &f, int64_t rows, bool back
     cudaGetDevice(&of.device);
     TESS_ASSERT(of.device < 64);
     pthread_mutex_lock(&sdpa_library.lock);
-    const sdpa_plan *p = rows > 0 ? sdpa_find(w, of) : NULL;
+    const dnn_plan<sdpa> *p = rows > 0 ? sdpa_find(w, of) : NULL;
     int status = 0;
     for (int64_t row = 0; p && !status && row < rows; row += p->of.sequences * f.length) {
         const float scale = f.scale, one = 1, hidden = -INFINITY, window = (float)f.window;
-        sdpa_pointers to = {};
-        sdpa_point(&to, SDPA_Q, rows_at(f.q, row));
-        sdpa_point(&to, SDPA_K, rows_at(f.k, row));
-        sdpa_point(&to, SDPA_V, rows_at(f.v, row));
-        sdpa_point(&to, SDPA_Y, rows_at(f.y, row));
-        sdpa_point(&to, SDPA_LSE, f.lse + row * f.heads);
-        sdpa_point(&to, SDPA_SCALE, &scale);
-        sdpa_point(&to, SDPA_HIDDEN, &hidden);
-        if (of.window) sdpa_point(&to, SDPA_WINDOW, &window);
+        dnn_pointers to = {};
+        dnn_point(&to, SDPA_Q, rows_at(f.q, row));
+        dnn_point(&to, SDPA_K, rows_at(f.k, row));
+        dnn_point(&to, SDPA_V, rows_at(f.v, row));
+        dnn_point(&to, SDPA_Y, rows_at(f.y, row));
+        dnn_point(&to, SDPA_LSE, f.lse + row * f.heads);
+        dnn_point(&to, SDPA_SCALE, &scale);
+        dnn_point(&to, SDPA_HIDDEN, &hidden);
+        if (of.window) dnn_point(&to, SDPA_WINDOW, &window);
         if (backward) {
-            sdpa_point(&to, SDPA_DY, rows_at(f.dy, row));
-            sdpa_point(&to, SDPA_DQ, rows_at(f.dq, row));
-            sdpa_point(&to, SDPA_DK, rows_at(f.dk, row));
-            sdpa_point(&to, SDPA_DV, rows_at(f.dv, row));
-            sdpa_point(&to, SDPA_DELTA, f.delta + row * f.heads);
-            sdpa_point(&to, SDPA_ONE, &one);
+            dnn_point(&to, SDPA_DY, rows_at(f.dy, row));
+            dnn_point(&to, SDPA_DQ, rows_at(f.dq, row));
+            dnn_point(&to, SDPA_DK, rows_at(f.dk, row));
+            dnn_point(&to, SDPA_DV, rows_at(f.dv, row));
+            dnn_point(&to, SDPA_DELTA, f.delta + row * f.heads);
+            dnn_point(&to, SDPA_ONE, &one);
         }
-        status = sdpa_execute(w, p, &to);
+        status = dnn_execute(&sdpa_library, w, p, &to, w->room);
     }
     if (status) {
         snprintf(sdpa_library.lack, sizeof sdpa_library.lack, "cuDNN: attention of %d heads, %d rows: %s", f.heads,

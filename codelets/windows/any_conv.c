@@ -3,6 +3,7 @@
  * up where patches overlap, and that of w is dy q^T. Patches are made a chunk of positions at a time, in a part's room,
  * but those of one element each: there x itself is q. */
 #include "conv_impl.h"
+#include "cudnn_choice.h"
 #include "mm.h"
 #include "walk.h"
 
@@ -396,6 +397,11 @@ static tess_cost any_conv_cost(const void *arg, tess_dtype t)
 }
 #define any_conv_input_cost  any_conv_cost
 #define any_conv_weight_cost any_conv_cost
+TESS_CUDA_DECLARE(conv_cudnn)
+bool tess_any_conv_cudnn(bool wanted, char *said, size_t room)
+{
+    return tess_cudnn_settle(TESS_CUDA(conv_cudnn), wanted, said, room);
+}
 TESS_PART_COST(any_conv)
 TESS_PART_COST(any_conv_input)
 TESS_PART_COST(any_conv_weight)

@@ -1,6 +1,8 @@
-/* any_conv: products of patches, as on the CPU, through mm.cu. Patches of some samples or, where one has too many, of
- * some positions of one are made in the worker's room, where threads write what lies together; what is made of patches
- * of x's gradient is summed by a thread for each element of x, in the order of the window. */
+/* any_conv: by cuDNN, where it is there and does it (conv_cudnn_impl.h); else products of patches, as on the CPU,
+ * through mm.cu. Patches of some samples or, where one has too many, of some positions of one are made in the worker's
+ * room, where threads write what lies together; what is made of patches of x's gradient is summed by a thread for each
+ * element of x, in the order of the window. */
+#include "conv_cudnn_impl.h"
 #include "conv_impl.h"
 #include "fold_cuda.h"
 #include "product_cuda.h"
@@ -212,6 +214,7 @@ template <class F> static void conv_each(conv_task *c, F f)
 
 template <tess_dtype T> static void any_conv_body(const tess_work *w)
 {
+    if (conv_by_cudnn(w, CONV_Y, T)) return;
     conv_task c;
     if (!conv_begin(&c, w, T, CONV_Y, 0)) return;
     conv_each(&c, [&](int64_t sample, int64_t samples, int64_t p, int64_t n, int64_t group) {
@@ -223,6 +226,7 @@ template <tess_dtype T> static void any_conv_body(const tess_work *w)
 
 template <tess_dtype T> static void any_conv_input_body(const tess_work *w)
 {
+    if (conv_by_cudnn(w, CONV_X, T)) return;
     conv_task c;
     if (!conv_begin(&c, w, T, CONV_X, 0)) return;
     TESS_ASSERT(c.a->to == TESS_F32);
@@ -263,6 +267,7 @@ static void add_samples(const tess_work *w, const any_matrix &to, const any_matr
  * the device idle. */
 template <tess_dtype T> static void any_conv_weight_body(const tess_work *w)
 {
+    if (conv_by_cudnn(w, CONV_W, T)) return;
     conv_task c;
     const tess_any_conv_arg *a = arg_of(w);
     const int64_t of_sum = a->outputs * a->inputs * map_size(a->window, SPACE);
@@ -282,3 +287,65 @@ template <tess_dtype T> static void any_conv_weight_body(const tess_work *w)
 TESS_CUDA_REAL(any_conv)
 TESS_CUDA_REAL(any_conv_input)
 TESS_CUDA_REAL(any_conv_weight)
+
+/* ==== whose kernels =============================================================================================== */
+
+/* A small problem of PyTorch's layout, and room for what is made of it. */
+struct conv_trial {
+    static constexpr int64_t SAMPLES = 2, INPUTS = 16, OUTPUTS = 32, SIZE = 12;
+    static constexpr size_t ROOM = TESS_CUDA_MM_ROOM + (8 << 20);
+    tess_any_conv_arg arg;
+    tess_view x, w, y, dx, dw, made;
+    void *room;
+};
+/* Fills what is made, dx and dw. */
+static void conv_try(conv_trial *t)
+{
+    const tess_env env = {};
+    const tess_view forward[] = {t->x, t->w, t->made}, by_x[] = {t->dx, t->w, t->y}, by_w[] = {t->x, t->dw, t->y};
+    tess_work w = {};
+    w.arg = &t->arg, w.env = &env, w.room = t->room, w.room_bytes = conv_trial::ROOM, w.nbuf = CONV_TENSORS;
+    t->arg.to = TESS_BF16, w.buf = forward;
+    any_conv_body<TESS_BF16>(&w);
+    t->arg.to = TESS_F32, w.buf = by_x;
+    any_conv_input_body<TESS_BF16>(&w);
+    w.buf = by_w;
+    any_conv_weight_body<TESS_BF16>(&w);
+}
+static bool conv_try_cudnn(char *said, size_t room)
+{
+    conv_trial t = {};
+    tess_any_conv_arg *a = &t.arg;
+    const int64_t n = conv_trial::SIZE, x = conv_trial::SAMPLES * conv_trial::INPUTS * n * n,
+                  w = conv_trial::OUTPUTS * conv_trial::INPUTS * 9,
+                  y = conv_trial::SAMPLES * conv_trial::OUTPUTS * n * n;
+    a->samples = conv_trial::SAMPLES, a->groups = 1, a->inputs = conv_trial::INPUTS, a->outputs = conv_trial::OUTPUTS;
+    for (int d = 0; d < SPACE; d++) {
+        a->in[d] = a->out[d] = d ? n : 1, a->window[d] = d ? 3 : 1, a->pad[d] = d > 0;
+        a->step[d] = a->apart[d] = a->between[d] = 1;
+        a->x[2 + d] = a->y[2 + d] = d == 2 ? 1 : d ? n : n * n;
+        a->w[2 + d] = d == 2 ? 1 : d ? 3 : 9;
+    }
+    a->x[1] = a->y[1] = n * n, a->x[0] = conv_trial::INPUTS * n * n, a->y[0] = conv_trial::OUTPUTS * n * n;
+    a->w[1] = 9, a->w[0] = conv_trial::INPUTS * 9, a->w_group = w;
+    t.x.bytes = (size_t)x * 2, t.w.bytes = (size_t)w * 2, t.y.bytes = t.made.bytes = (size_t)y * 2;
+    t.dx.bytes = (size_t)x * 4, t.dw.bytes = (size_t)w * 4;
+    bool there = !cudaMalloc(&t.room, conv_trial::ROOM);
+    uint16_t *noise = (uint16_t *)tess_alloc((size_t)(x + w + y) * 4);
+    for (int64_t i = 0; i < 2 * (x + w + y); i++)
+        noise[i] = tess_to_bf16((float)(int32_t)tess_random(1, 0, 0, (uint64_t)i) * 0x1p-31f);
+    for (tess_view *v : {&t.x, &t.w, &t.y, &t.dx, &t.dw, &t.made})
+        there = there && !cudaMalloc(&v->ptr, v->bytes) && !cudaMemcpy(v->ptr, noise, v->bytes, cudaMemcpyHostToDevice);
+    if (!there) snprintf(said, room, "the GPU has no room for a trial of cuDNN's");
+    const dnn_result results[] = {{t.made, TESS_BF16, 1e-2}, {t.dx, TESS_F32, 1e-4}, {t.dw, TESS_F32, 1e-4}};
+    const bool right = there && dnn_is_right(
+                                    &conv_cudnn_library, results, 3, [&] { conv_try(&t); }, said, room);
+    for (tess_view *v : {&t.x, &t.w, &t.y, &t.dx, &t.dw, &t.made}) cudaFree(v->ptr);
+    cudaFree(t.room);
+    free(noise);
+    return right;
+}
+extern "C" void TESS_CUDA_NAME(conv_cudnn)(const tess_work *w)
+{
+    dnn_settle(&conv_cudnn_library, (tess_cudnn_choice *)w->arg, conv_try_cudnn);
+}

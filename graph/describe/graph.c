@@ -422,6 +422,13 @@ tess_tensor *tess_node_add(const tess_op *op, tess_tensor *const *in, int inputs
     return g ? tess_node_add_to(g, op, in, inputs, attributes, bytes) : NULL;
 }
 
+bool tess_graph_uses(const tess_graph *g, const char *op)
+{
+    for (int k = 0; k < g->nodes; k++)
+        if (!strcmp(g->node[k]->op->name, op)) return true;
+    return false;
+}
+
 tess_tensor *tess_node_add_to(tess_graph *g, const tess_op *op, tess_tensor *const *in, int inputs,
                               const void *attributes, size_t bytes)
 {

@@ -1,7 +1,7 @@
 /* What a GPU and its ways do alone, and what our attention does: the ceilings of tests/gpu/prove's table. One line a
  * figure, "NAME VALUE UNIT", medians of several runs. */
-#include "attention_library.h"
-#include "codelets.h"
+#include "any.h"
+#include "cudnn_choice.h"
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +12,9 @@ extern void tess_cuda_linear_forward_bf16(const tess_work *w), tess_cuda_attenti
     tess_cuda_all_round_bf16(const tess_work *w), tess_cuda_gelu_forward_bf16(const tess_work *w),
     tess_cuda_linear_gelu_forward_bf16(const tess_work *w), tess_cuda_linear_backward_weight_bf16(const tess_work *w),
     tess_cuda_linear_backward_input_bf16(const tess_work *w), tess_cuda_linear_backward_bias_bf16(const tess_work *w),
-    tess_cuda_attention_library(const tess_work *w);
+    tess_cuda_attention_library(const tess_work *w), tess_cuda_conv_cudnn(const tess_work *w),
+    tess_cuda_any_conv_bf16(const tess_work *w), tess_cuda_any_conv_input_bf16(const tess_work *w),
+    tess_cuda_any_conv_weight_bf16(const tess_work *w);
 
 enum { RUNS = 9, ROOM = 64 << 20 };
 static tess_env env = {.seed = 1, .train = true};
@@ -223,12 +225,46 @@ static void attentions(const char *with)
     attention(1024, 25, 64, 32, 0, with);
 }
 /* From here on cuDNN's, where it can. */
-static bool by_library(void)
+static bool by_library(const char *what, tess_body settle)
 {
-    tess_attention_library_arg arg = {.wanted = true};
-    tess_cuda_attention_library(&(tess_work){.arg = &arg});
-    printf("attention_library %s\n", arg.said);
+    tess_cudnn_choice arg = {.wanted = true};
+    settle(&(tess_work){.arg = &arg});
+    printf("%s_library %s\n", what, arg.said);
     return arg.taken;
+}
+
+/* ---- convolutions: of a ResNet on 32 images, as PyTorch has them ---- */
+
+static void convolution(int64_t channels, int64_t size, const char *with)
+{
+    enum { SAMPLES = 32 };
+    const int64_t area = size * size, n = SAMPLES * channels * area, weights = channels * channels * 9;
+    const double flops = 2.0 * (double)n * (double)channels * 9;
+    tess_any_conv_arg a = {.samples = SAMPLES, .groups = 1, .inputs = channels, .outputs = channels, .to = TESS_BF16};
+    for (int d = 0; d < TESS_CONV_SPACE; d++) {
+        a.in[d] = a.out[d] = d ? size : 1, a.window[d] = d ? 3 : 1, a.pad[d] = d > 0;
+        a.step[d] = a.apart[d] = a.between[d] = 1;
+        a.x[2 + d] = a.y[2 + d] = d == 2 ? 1 : d ? size : area, a.w[2 + d] = d == 2 ? 1 : d ? 3 : 9;
+    }
+    a.x[1] = a.y[1] = area, a.x[0] = a.y[0] = channels * area, a.w[1] = 9, a.w[0] = channels * 9, a.w_group = weights;
+    void *x = drawn(n, 1), *w = drawn(weights, 1), *y = drawn(n, 1);
+    float *dx = device((size_t)n * sizeof *dx), *dw = device((size_t)weights * sizeof *dw);
+    tess_any_conv_arg by = a;
+    by.to = TESS_F32;
+    struct task all[] = {{tess_cuda_any_conv_bf16, &a, {{x, 0}, {w, 0}, {y, 0}}, 3},
+                         {tess_cuda_any_conv_input_bf16, &by, {{dx, 0}, {w, 0}, {y, 0}}, 3},
+                         {tess_cuda_any_conv_weight_bf16, &by, {{x, 0}, {dw, 0}, {y, 0}}, 3}};
+    static const char *const name[] = {"forward", "input", "weight"};
+    for (int k = 0; k < 3; k++)
+        printf("conv_%s_%lld%s %.1f TFLOP/s\n", name[k], (long long)channels, with,
+               1e-12 * flops / seconds_of(run_task, &all[k], 5));
+    void *made[] = {x, w, y, dx, dw};
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++) check(cudaFree(made[i]), "cudaFree");
+}
+static void convolutions(const char *with)
+{
+    convolution(64, 56, with);
+    convolution(512, 7, with);
 }
 
 /* ---- copies ---- */
@@ -302,7 +338,9 @@ int main(void)
     attentions("");
     attention(4096, 32, 128, 4, 0.1f, "_dropout"); /* other kernels, which take more registers */
     attention(4096, 32, 64, 4, 0.1f, "_dropout");
-    if (by_library()) attentions("_library");
+    if (by_library("attention", tess_cuda_attention_library)) attentions("_library");
+    convolutions("");
+    if (by_library("conv", tess_cuda_conv_cudnn)) convolutions("_library");
     copies();
     tess_drive d;
     if (tess_drive_measure(".", &d) == TESS_OK)

@@ -2,11 +2,11 @@
  * apart otherwise. Products are mm.cu's, over an emulated library: emulated_mm.cpp. */
 #include "emulated_names.h"
 
-#include "attention_library.h"
 #include "balance_impl.h"
 #include "buckets_cuda_impl.h"
 #include "conv_impl.h"
-#include "cudnn_impl.h"
+#include "cudnn.h"
+#include "cudnn_choice.h"
 #include "cum_impl.h"
 #include "dot_impl.h"
 #include "exact.h"

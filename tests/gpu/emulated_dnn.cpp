@@ -4,7 +4,7 @@
  * too late; one that lacks; sides that do not fit; tensors that nobody made, or two of one number; pointers that lack
  * or are not aligned; dead handles. The workspace is NaN before it runs. */
 #include "emulated_dnn.h"
-#include "cudnn_names_impl.h"
+#include "cudnn_names.h"
 #include "emulated_runtime.h"
 #define _Noreturn [[noreturn]]
 extern "C" {
@@ -56,8 +56,8 @@ struct rule {
 };
 static const rule RULES[] = {
     {DNN_TENSOR, DNN_TENSOR_TYPE, DNN_IS_TYPE, 1, 1},
-    {DNN_TENSOR, DNN_TENSOR_SIDES, DNN_IS_INT64, 4, 4},
-    {DNN_TENSOR, DNN_TENSOR_STRIDES, DNN_IS_INT64, 4, 4},
+    {DNN_TENSOR, DNN_TENSOR_SIDES, DNN_IS_INT64, 4, 5},
+    {DNN_TENSOR, DNN_TENSOR_STRIDES, DNN_IS_INT64, 4, 5},
     {DNN_TENSOR, DNN_TENSOR_ID, DNN_IS_INT64, 1, 1},
     {DNN_TENSOR, DNN_TENSOR_ALIGNMENT, DNN_IS_INT64, 1, 1},
     {DNN_TENSOR, DNN_TENSOR_VIRTUAL, DNN_IS_BOOLEAN, 0, 1},
@@ -82,6 +82,31 @@ static const rule RULES[] = {
     {DNN_OPERATION_REDUCTION, DNN_REDUCTION_Y, DNN_IS_DESCRIPTOR, 1, 1},
     {DNN_OPERATION_RESHAPE, DNN_RESHAPE_X, DNN_IS_DESCRIPTOR, 1, 1},
     {DNN_OPERATION_RESHAPE, DNN_RESHAPE_Y, DNN_IS_DESCRIPTOR, 1, 1},
+    {DNN_CONV, DNN_CONV_PRECISION, DNN_IS_TYPE, 1, 1},
+    {DNN_CONV, DNN_CONV_MODE, DNN_IS_CONV_MODE, 1, 1},
+    {DNN_CONV, DNN_CONV_APART, DNN_IS_INT64, 2, 3},
+    {DNN_CONV, DNN_CONV_STEP, DNN_IS_INT64, 2, 3},
+    {DNN_CONV, DNN_CONV_AFTER, DNN_IS_INT64, 2, 3},
+    {DNN_CONV, DNN_CONV_BEFORE, DNN_IS_INT64, 2, 3},
+    {DNN_CONV, DNN_CONV_SPACE, DNN_IS_INT64, 1, 1},
+    {DNN_OPERATION_CONV, DNN_CONV_TIMES, DNN_IS_FLOAT, 1, 1},
+    {DNN_OPERATION_CONV, DNN_CONV_TIMES_OLD, DNN_IS_FLOAT, 1, 1},
+    {DNN_OPERATION_CONV, DNN_CONV_OF, DNN_IS_DESCRIPTOR, 1, 1},
+    {DNN_OPERATION_CONV, DNN_CONV_X, DNN_IS_DESCRIPTOR, 1, 1},
+    {DNN_OPERATION_CONV, DNN_CONV_W, DNN_IS_DESCRIPTOR, 1, 1},
+    {DNN_OPERATION_CONV, DNN_CONV_Y, DNN_IS_DESCRIPTOR, 1, 1},
+    {DNN_OPERATION_CONV_INPUT, DNN_CONV_INPUT_TIMES, DNN_IS_FLOAT, 1, 1},
+    {DNN_OPERATION_CONV_INPUT, DNN_CONV_INPUT_TIMES_OLD, DNN_IS_FLOAT, 1, 1},
+    {DNN_OPERATION_CONV_INPUT, DNN_CONV_INPUT_OF, DNN_IS_DESCRIPTOR, 1, 1},
+    {DNN_OPERATION_CONV_INPUT, DNN_CONV_INPUT_X, DNN_IS_DESCRIPTOR, 1, 1},
+    {DNN_OPERATION_CONV_INPUT, DNN_CONV_INPUT_W, DNN_IS_DESCRIPTOR, 1, 1},
+    {DNN_OPERATION_CONV_INPUT, DNN_CONV_INPUT_Y, DNN_IS_DESCRIPTOR, 1, 1},
+    {DNN_OPERATION_CONV_WEIGHT, DNN_CONV_WEIGHT_TIMES, DNN_IS_FLOAT, 1, 1},
+    {DNN_OPERATION_CONV_WEIGHT, DNN_CONV_WEIGHT_TIMES_OLD, DNN_IS_FLOAT, 1, 1},
+    {DNN_OPERATION_CONV_WEIGHT, DNN_CONV_WEIGHT_OF, DNN_IS_DESCRIPTOR, 1, 1},
+    {DNN_OPERATION_CONV_WEIGHT, DNN_CONV_WEIGHT_X, DNN_IS_DESCRIPTOR, 1, 1},
+    {DNN_OPERATION_CONV_WEIGHT, DNN_CONV_WEIGHT_W, DNN_IS_DESCRIPTOR, 1, 1},
+    {DNN_OPERATION_CONV_WEIGHT, DNN_CONV_WEIGHT_Y, DNN_IS_DESCRIPTOR, 1, 1},
     {DNN_GRAPH, DNN_GRAPH_HANDLE, DNN_IS_HANDLE, 1, 1},
     {DNN_GRAPH, DNN_GRAPH_OPERATIONS, DNN_IS_DESCRIPTOR, 1, 64},
     {DNN_HEURISTIC, DNN_HEURISTIC_GRAPH, DNN_IS_DESCRIPTOR, 1, 1},
@@ -105,24 +130,97 @@ static const int64_t *sides(const thing *t)
 {
     return t->all(DNN_TENSOR_SIDES);
 }
+static int rank(const thing *t)
+{
+    return (int)t->has.at(DNN_TENSOR_SIDES).number.size();
+}
 static int64_t count(const thing *t)
 {
-    const int64_t *n = sides(t);
-    return n[0] * n[1] * n[2] * n[3];
+    int64_t all = 1;
+    for (int i = 0; i < rank(t); i++) all *= sides(t)[i];
+    return all;
 }
 /* y's sides are x's, or x has one there. */
 static bool spreads(const thing *x, const thing *y)
 {
     bool can = true;
-    for (int i = 0; x && i < 4; i++) can = can && (sides(x)[i] == sides(y)[i] || sides(x)[i] == 1);
+    for (int i = 0; x && i < rank(y); i++) can = can && (sides(x)[i] == sides(y)[i] || sides(x)[i] == 1);
     return can;
+}
+/* The first of a convolution's names; 0: it is none. */
+static int conv_name(const thing *d)
+{
+    return d->kind == DNN_OPERATION_CONV          ? DNN_CONV_TIMES
+           : d->kind == DNN_OPERATION_CONV_INPUT  ? DNN_CONV_INPUT_TIMES
+           : d->kind == DNN_OPERATION_CONV_WEIGHT ? DNN_CONV_WEIGHT_TIMES
+                                                  : 0;
+}
+/* A convolution, with its dimensions of space from the last one on. */
+struct convolution {
+    const thing *x, *w, *y, *to;
+    int space;
+    int64_t in[3], out[3], window[3], step[3], apart[3], before[3], after[3];
+};
+static convolution conv_of(const thing *d)
+{
+    const int past = conv_name(d) - DNN_CONV_TIMES;
+    const thing *how = d->of(DNN_CONV_OF + past);
+    convolution c = {};
+    c.x = d->of(DNN_CONV_X + past), c.w = d->of(DNN_CONV_W + past), c.y = d->of(DNN_CONV_Y + past);
+    c.to = d->kind == DNN_OPERATION_CONV ? c.y : d->kind == DNN_OPERATION_CONV_INPUT ? c.x : c.w;
+    c.space = rank(c.x) - 2;
+    for (int i = 0; i < 3; i++) {
+        const int k = c.space - 1 - i;
+        const bool there = k >= 0;
+        c.in[i] = there ? sides(c.x)[2 + k] : 1, c.out[i] = there ? sides(c.y)[2 + k] : 1;
+        c.window[i] = there ? sides(c.w)[2 + k] : 1, c.step[i] = there ? how->all(DNN_CONV_STEP)[k] : 1;
+        c.apart[i] = there ? how->all(DNN_CONV_APART)[k] : 1;
+        c.before[i] = there ? how->all(DNN_CONV_BEFORE)[k] : 0, c.after[i] = there ? how->all(DNN_CONV_AFTER)[k] : 0;
+    }
+    return c;
+}
+static int check_conv(const thing *d)
+{
+    const int past = conv_name(d) - DNN_CONV_TIMES;
+    const thing *how = d->of(DNN_CONV_OF + past);
+    const float one = 1;
+    uint32_t bits;
+    memcpy(&bits, &one, sizeof bits);
+    if (d->one(DNN_CONV_TIMES + past) != bits || d->one(DNN_CONV_TIMES_OLD + past) != 0)
+        return refuse(LACKS, "a convolution that is scaled");
+    const convolution c = conv_of(d);
+    for (int name : {(int)DNN_CONV_APART, (int)DNN_CONV_STEP, (int)DNN_CONV_BEFORE, (int)DNN_CONV_AFTER})
+        if ((int)how->has.at(name).number.size() != c.space) return refuse(BAD, "a convolution of other dimensions");
+    if (how->one(DNN_CONV_SPACE) != c.space || rank(c.w) != rank(c.x) || rank(c.y) != rank(c.x))
+        return refuse(BAD, "tensors of other dimensions");
+    if (how->one(DNN_CONV_MODE) != DNN_NOT_TURNED) return refuse(LACKS, "a window that is turned");
+    if (sides(c.x)[0] != sides(c.y)[0] || sides(c.w)[0] != sides(c.y)[1] || sides(c.x)[1] % sides(c.w)[1] ||
+        sides(c.y)[1] % (sides(c.x)[1] / sides(c.w)[1]))
+        return refuse(BAD, "channels that do not fit");
+    for (int i = 0; i < 3; i++) {
+        const int64_t reach = (c.window[i] - 1) * c.apart[i] + 1, all = c.in[i] + c.before[i] + c.after[i];
+        if (c.step[i] < 1 || c.apart[i] < 1 || c.before[i] < 0 || c.after[i] < 0 || all < reach ||
+            (all - reach) / c.step[i] + 1 != c.out[i])
+            return refuse(BAD, "positions that do not fit");
+    }
+    for (const thing *t : {c.x, c.w, c.y}) {
+        if (t->all(DNN_TENSOR_STRIDES)[1] != 1) return refuse(LACKS, "channels that are not last");
+        if (t != c.to && t->one(DNN_TENSOR_TYPE) != DNN_BF16) return refuse(LACKS, "a convolution of what is not bf16");
+    }
+    /* In fp32 it goes through a kernel that is generated, which wants eight channels at a time, and one group. */
+    const bool wide = c.to->one(DNN_TENSOR_TYPE) == DNN_F32;
+    if (wide && !c.to->one(DNN_TENSOR_VIRTUAL)) return refuse(LACKS, "a convolution that writes fp32 by itself");
+    if (wide && (sides(c.x)[1] % 8 || sides(c.y)[1] % 8 || sides(c.x)[1] != sides(c.w)[1]))
+        return refuse(LACKS, "channels of no kernel that writes fp32");
+    return FINE;
 }
 static int check_operation(const thing *d)
 {
     const thing *x, *y;
+    if (conv_name(d)) return check_conv(d);
     if (d->kind == DNN_OPERATION_POINTWISE) {
         const int64_t mode = d->of(DNN_POINTWISE_OF)->one(DNN_POINTWISE_MODE);
-        const bool one = mode == DNN_EXP || mode == DNN_LOG || mode == DNN_INDEX;
+        const bool one = mode == DNN_EXP || mode == DNN_LOG || mode == DNN_INDEX || mode == DNN_SAME;
         x = d->of(DNN_POINTWISE_X), y = d->of(DNN_POINTWISE_Y);
         if (one == !!d->of(DNN_POINTWISE_B) || (mode == DNN_SELECT) != !!d->of(DNN_POINTWISE_T))
             return refuse(BAD, "a pointwise operation with too many or too few operands");
@@ -153,6 +251,9 @@ static int check_operation(const thing *d)
 static std::vector<const thing *> reads(const thing *d)
 {
     std::vector<const thing *> all;
+    if (conv_name(d))
+        for (const thing *x : {conv_of(d).x, conv_of(d).w, conv_of(d).y})
+            if (x != conv_of(d).to) all.push_back(x);
     for (int name : {(int)DNN_POINTWISE_X, (int)DNN_POINTWISE_B, (int)DNN_POINTWISE_T, (int)DNN_MATMUL_A,
                      (int)DNN_MATMUL_B, (int)DNN_REDUCTION_X, (int)DNN_RESHAPE_X})
         if (d->of(name)) all.push_back(d->of(name));
@@ -160,6 +261,7 @@ static std::vector<const thing *> reads(const thing *d)
 }
 static const thing *makes(const thing *d)
 {
+    if (conv_name(d)) return conv_of(d).to;
     for (int name : {(int)DNN_POINTWISE_Y, (int)DNN_MATMUL_C, (int)DNN_REDUCTION_Y, (int)DNN_RESHAPE_Y})
         if (d->of(name)) return d->of(name);
     return NULL;
@@ -192,6 +294,7 @@ static int64_t workspace_of(const thing *graph)
     const attribute &operations = graph->has.at(DNN_GRAPH_OPERATIONS);
     int products = 0;
     int64_t scores = 0;
+    if (conv_name(graph->of(DNN_GRAPH_OPERATIONS))) return emulated_cudnn.conv_room;
     for (size_t i = 0; i < operations.number.size(); i++)
         if (graph->of(DNN_GRAPH_OPERATIONS, i)->kind == DNN_OPERATION_MATMUL && products++ == 0)
             scores = count(makes(graph->of(DNN_GRAPH_OPERATIONS, i)));
@@ -208,7 +311,8 @@ static int check_end(const thing *d)
             return refuse(BAD, "an attribute lacks");
     }
     if (d->kind == DNN_TENSOR) {
-        for (int i = 0; i < 4; i++)
+        if (rank(d) != (int)d->has.at(DNN_TENSOR_STRIDES).number.size()) return refuse(BAD, "strides of other sides");
+        for (int i = 0; i < rank(d); i++)
             if (sides(d)[i] < 1 || d->all(DNN_TENSOR_STRIDES)[i] < 1) return refuse(BAD, "a side of nothing");
         const int64_t align = d->one(DNN_TENSOR_ALIGNMENT);
         if (align < 1 || (align & (align - 1))) return refuse(BAD, "an alignment that is no power of two");
@@ -233,15 +337,16 @@ static int64_t offset(const thing *t, int64_t i)
 {
     const int64_t *n = sides(t), *stride = t->all(DNN_TENSOR_STRIDES);
     int64_t at = 0;
-    for (int k = 3; k >= 0; i /= n[k], k--) at += i % n[k] * stride[k];
+    for (int k = rank(t) - 1; k >= 0; i /= n[k], k--) at += i % n[k] * stride[k];
     return at;
 }
 /* The element of x beside element i of y. */
 static int64_t beside(const thing *x, const thing *y, int64_t i)
 {
-    int64_t at[4];
-    for (int k = 3; k >= 0; i /= sides(y)[k], k--) at[k] = sides(x)[k] == 1 ? 0 : i % sides(y)[k];
-    return ((at[0] * sides(x)[1] + at[1]) * sides(x)[2] + at[2]) * sides(x)[3] + at[3];
+    int64_t at = 0, each = 1;
+    for (int k = rank(y) - 1; k >= 0; i /= sides(y)[k], each *= sides(x)[k], k--)
+        at += sides(x)[k] == 1 ? 0 : i % sides(y)[k] * each;
+    return at;
 }
 static void run_pointwise(const thing *d, values &v, const thing *y, std::vector<float> &to)
 {
@@ -263,6 +368,7 @@ static void run_pointwise(const thing *d, values &v, const thing *y, std::vector
                 : mode == DNN_DIV      ? p / q
                 : mode == DNN_EXP      ? expf(p)
                 : mode == DNN_LOG      ? logf(p)
+                : mode == DNN_SAME     ? p
                 : mode == DNN_AT_LEAST ? p >= q
                                        : p > q;
         to[(size_t)i] = r;
@@ -301,6 +407,44 @@ static void run_reshape(const thing *d, values &v, const thing *y, std::vector<f
     for (int64_t i = 0; i < count(y); i++) to[(size_t)i] = lies.at(offset(y, i));
 }
 
+/* (n, channel, place) of a tensor, values lying in the order of its sides. */
+static float &element(const thing *t, std::vector<float> &v, int64_t n, int64_t channel, const int64_t *place)
+{
+    int64_t at = n * sides(t)[1] + channel;
+    for (int k = 2; k < rank(t); k++) at = at * sides(t)[k] + place[rank(t) - 1 - k];
+    return v[(size_t)at];
+}
+static void run_conv(const thing *d, values &v, std::vector<float> &to)
+{
+    const convolution c = conv_of(d);
+    std::vector<float> &x = c.to == c.x ? to : v[c.x], &w = c.to == c.w ? to : v[c.w], &y = c.to == c.y ? to : v[c.y];
+    const int64_t outputs = sides(c.y)[1], inputs = sides(c.w)[1], share = outputs / (sides(c.x)[1] / inputs);
+    const int64_t places = c.out[0] * c.out[1] * c.out[2], windows = c.window[0] * c.window[1] * c.window[2];
+    for (int64_t n = 0; n < sides(c.x)[0]; n++)
+        for (int64_t p = 0; p < places; p++)
+            for (int64_t k = 0; k < windows; k++) {
+                const int64_t o[] = {p % c.out[0], p / c.out[0] % c.out[1], p / c.out[0] / c.out[1]};
+                const int64_t t[] = {k % c.window[0], k / c.window[0] % c.window[1], k / c.window[0] / c.window[1]};
+                int64_t in[3];
+                bool met = true;
+                for (int i = 0; i < 3; i++) {
+                    in[i] = o[i] * c.step[i] + t[i] * c.apart[i] - c.before[i];
+                    met = met && in[i] >= 0 && in[i] < c.in[i];
+                }
+                for (int64_t out = 0; met && out < outputs; out++)
+                    for (int64_t i = 0; i < inputs; i++) {
+                        float &of_x = element(c.x, x, n, out / share * inputs + i, in),
+                              &of_w = element(c.w, w, out, i, t), &of_y = element(c.y, y, n, out, o);
+                        if (c.to == c.y)
+                            of_y += of_x * of_w;
+                        else if (c.to == c.x)
+                            of_x += of_y * of_w;
+                        else
+                            of_w += of_x * of_y;
+                    }
+            }
+}
+
 static int run(const thing *graph, const thing *variant)
 {
     std::map<int64_t, void *> pointer;
@@ -324,9 +468,12 @@ static int run(const thing *graph, const thing *variant)
         }
         std::vector<float> to((size_t)count(y));
         if (d->kind == DNN_OPERATION_POINTWISE) run_pointwise(d, v, y, to);
+        if (conv_name(d)) run_conv(d, v, to);
         if (d->kind == DNN_OPERATION_MATMUL) run_product(d, v, y, to);
         if (d->kind == DNN_OPERATION_REDUCTION) run_reduction(d, v, y, to);
         if (d->kind == DNN_OPERATION_RESHAPE) run_reshape(d, v, y, to);
+        if (conv_name(d) && emulated_cudnn.wrong)
+            for (float &x : to) x *= emulated_cudnn.wrong;
         for (float &x : to) x = stored(x, y->one(DNN_TENSOR_TYPE));
         v[y] = to;
         if (y->one(DNN_TENSOR_VIRTUAL)) continue;

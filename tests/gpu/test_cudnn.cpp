@@ -1,10 +1,11 @@
-/* The graphs of sdpa_impl.h and NVIDIA's own library, where it is found: without a device, which it knows by its
- * properties, it takes the graphs, chooses engines whose bits are the same each time, compiles them, and says what
- * workspace they want. What a kernel computes needs the device. */
+/* The graphs of sdpa_impl.h and conv_cudnn_impl.h, and NVIDIA's own library, where it is found: without a device, which
+ * it knows by its properties, it takes the graphs, chooses engines whose bits are the same each time, compiles them,
+ * and says what workspace they want. What a kernel computes needs the device. */
 #include "emulated_names.h"
 
 static const char *find_library();
 #define DNN_SONAME find_library()
+#include "conv_cudnn_impl.h"
 #include "sdpa_impl.h"
 #define CHECK_MAIN
 #define main check_main
@@ -55,29 +56,35 @@ static sdpa shape(int64_t sequences, int64_t length, int64_t heads, int64_t grou
     return of;
 }
 
+/* The library's description of a device. */
+static dnn_descriptor describe(dnn_graph *g, const device &on)
+{
+    char text[2000];
+    const int n =
+        snprintf(text, sizeof text, PROPERTIES, on.name, on.version, on.processors, on.shared, on.threads, on.cache);
+    dnn_descriptor d = dnn_make(g, DNN_DEVICE);
+    dnn_set(g, d, DNN_DEVICE_JSON, DNN_IS_CHAR, text, n);
+    dnn_end(g, d);
+    CHECK_EQ(g->status, 0);
+    return d;
+}
 /* Returns the workspace. */
 static int64_t plan(const device &on, sdpa of, bool backward)
 {
-    char text[2000];
-    sdpa_graph g = {};
-    sdpa_plan p;
-    const int n =
-        snprintf(text, sizeof text, PROPERTIES, on.name, on.version, on.processors, on.shared, on.threads, on.cache);
-    dnn_descriptor d = sdpa_make(&g, DNN_DEVICE);
-    sdpa_set(&g, d, DNN_DEVICE_JSON, DNN_IS_CHAR, text, n);
-    sdpa_end(&g, d);
-    CHECK_EQ(g.status, 0);
+    dnn_graph g = {};
+    dnn_plan<sdpa> p;
+    const dnn_descriptor d = describe(&g, on);
     of.backward = backward;
     kernel[0] = 0;
-    sdpa_make_plan(&p, of, NULL, d, ROOM);
+    dnn_make_plan(&p, of, NULL, d, ROOM);
     const bool there = p.plan;
     const int64_t workspace = p.workspace;
     if (p.graph.status) CHECK_SAY("%s: %s", on.name, dnn.GetErrorString(p.graph.status));
     if (there != (workspace <= (int64_t)ROOM)) CHECK_SAY("%s: a plan of %lld bytes", on.name, (long long)workspace);
     if (!strstr(kernel, "sdpa") || !strstr(kernel, backward ? "bprop" : "fprop"))
         CHECK_SAY("%s: the kernel is \"%s\"", on.name, kernel);
-    sdpa_forget_plan(&p);
-    sdpa_forget(&g);
+    dnn_forget_plan(&p);
+    dnn_forget(&g);
     return workspace;
 }
 
@@ -105,6 +112,60 @@ TEST(has_plans_with_windows)
 TEST(wants_more_room_than_there_is)
 {
     CHECK(plan(A100, shape(4, 1024, 12, 12, 64, 0), true) > (int64_t)ROOM);
+}
+
+/* ---- convolutions ---- */
+
+static conv_dnn conv(int64_t samples, int64_t groups, int64_t inputs, int64_t outputs, int64_t size, int64_t window,
+                     int64_t step, int64_t depth)
+{
+    conv_dnn of;
+    memset(&of, 0, sizeof of);
+    of.samples = samples, of.groups = groups, of.inputs = inputs, of.outputs = outputs;
+    for (int d = 0; d < TESS_CONV_SPACE; d++) {
+        const bool there = d > 0 || depth > 1;
+        of.in[d] = d ? size : depth;
+        of.window[d] = there ? window : 1, of.step[d] = there ? step : 1, of.apart[d] = 1;
+        of.before[d] = of.after[d] = there ? window / 2 : 0;
+        of.out[d] = (of.in[d] + 2 * of.before[d] - of.window[d]) / of.step[d] + 1;
+    }
+    return of;
+}
+/* Whether there is a plan. */
+static bool plan_conv(const device &on, conv_dnn of, int written, bool half)
+{
+    dnn_graph g = {};
+    dnn_plan<conv_dnn> p;
+    const dnn_descriptor d = describe(&g, on);
+    of.written = written, of.half = half;
+    kernel[0] = 0;
+    dnn_make_plan(&p, of, NULL, d, ROOM);
+    if (p.graph.status) CHECK_SAY("%s: %s", on.name, dnn.GetErrorString(p.graph.status));
+    const bool there = p.plan;
+    if (there && !half &&
+        !strstr(kernel, written == CONV_Y   ? "convFwd"
+                        : written == CONV_X ? "convBwdData"
+                                            : "convBwdFilter"))
+        CHECK_SAY("%s: the kernel is \"%s\"", on.name, kernel);
+    dnn_forget_plan(&p);
+    dnn_forget(&g);
+    return there;
+}
+TEST(has_plans_of_convolutions)
+{
+    /* Of ResNets, a U-Net's volumes; then those that it has in bf16 alone. */
+    const conv_dnn fit[] = {conv(8, 1, 64, 64, 56, 3, 1, 1), conv(8, 1, 64, 128, 56, 3, 2, 1),
+                            conv(2, 1, 32, 32, 16, 3, 1, 16)};
+    const conv_dnn odd[] = {conv(8, 1, 3, 64, 224, 7, 2, 1), conv(8, 4, 32, 32, 28, 3, 1, 1),
+                            conv(8, 64, 1, 1, 28, 3, 1, 1)};
+    const device on[] = {H100, A100, RTX_4090};
+    for (int k = 0; k < 3; k++) {
+        CHECK(plan_conv(on[k], fit[k], CONV_Y, true));
+        CHECK(plan_conv(on[k], fit[k], CONV_X, false));
+        CHECK(plan_conv(on[k], fit[k], CONV_W, false));
+        CHECK(plan_conv(on[k], odd[k], CONV_Y, true));
+        CHECK(!plan_conv(on[k], odd[k], CONV_W, false));
+    }
 }
 
 int main(int argc, char **argv)

@@ -3,8 +3,8 @@
  * or has no room; and that everything that was made is given back. */
 #include "emulated_names.h"
 
-#include "attention_library.h"
 #include "cuda.h"
+#include "cudnn_choice.h"
 #include "emulated_dnn.h"
 #define CHECK_MAIN
 #include "check.h"
@@ -15,9 +15,9 @@ void tess_emulated_attention_forward_bf16(const tess_work *w);
 void tess_emulated_attention_backward_bf16(const tess_work *w);
 }
 
-static tess_attention_library_arg choose(bool wanted = true, bool trusted = true)
+static tess_cudnn_choice choose(bool wanted = true, bool trusted = true)
 {
-    tess_attention_library_arg arg = {};
+    tess_cudnn_choice arg = {};
     arg.wanted = wanted, arg.trusted = trusted;
     tess_work w = {};
     w.arg = &arg;
@@ -170,7 +170,7 @@ TEST(says_why_it_is_not_taken)
         choose(false);
         emulated_cudnn = emulated_dnn{};
         c.what(&emulated_cudnn);
-        const tess_attention_library_arg arg = choose(true, false);
+        const tess_cudnn_choice arg = choose(true, false);
         CHECK(!arg.taken);
         CHECK(!strncmp(arg.said, c.said, strlen(c.said)));
         CHECK(same(own, run(p)));

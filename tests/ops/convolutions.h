@@ -3,6 +3,7 @@
 #define TESS_TESTS_CONVOLUTIONS_H
 #include "any.h"
 #include <stdlib.h>
+#include <string.h>
 
 enum { LAST_CHANNEL = 1, LAST_OUTPUT = 2 };
 typedef struct conv_problem {
@@ -51,7 +52,9 @@ static inline void conv_strides(int64_t *by, int64_t channels, const int64_t *sp
 
 static inline tess_any_conv_arg conv_arg(const conv_problem *p)
 {
-    tess_any_conv_arg a = {.samples = p->samples, .groups = p->groups, .inputs = p->inputs, .outputs = p->outputs};
+    tess_any_conv_arg a;
+    memset(&a, 0, sizeof a);
+    a.samples = p->samples, a.groups = p->groups, a.inputs = p->inputs, a.outputs = p->outputs;
     for (int d = 0; d < TESS_CONV_SPACE; d++) {
         const int64_t reach = (p->window[d] - 1) * llabs(p->apart[d]),
                       pad = p->apart[d] < 0 ? p->pad[d] + reach : p->pad[d];

@@ -1,5 +1,6 @@
 /* The tiers of a run: the caps and homes that the configuration says, in its own keys and in DeepSpeed's, what the
  * machine does a second, and the start of StarPU within them. */
+#include "any.h"
 #include "codelets.h"
 #include "directories.h"
 #include "run.h"
@@ -178,19 +179,17 @@ tess_status tess_run_check_gpus(const tess_config *c)
 
 /* cuDNN's kernels, unless there is a reason for ours: bits that its version changes, or messages of NCCL's, which a
  * kernel that is loaded between them would wait for. All ranks have the same. */
-static void choose_attention(const tess_run *r)
+static void choose_kernels(const tess_run *r, const char *what, bool asked, bool (*settle)(bool, char *, size_t))
 {
-    const tess_config *c = r->c;
     char said[300];
     const bool several = tess_ranks() > 1, by_nccl = several && !strncmp(tess_message_carrier(), "NCCL", 4);
-    const bool wanted = c->attention == TESS_CONFIG_AUTO && c->deterministic == TESS_DETERMINISTIC_NO &&
-                        r->dtype == TESS_BF16 && !by_nccl;
-    double without = !tess_attention_library(wanted, said, sizeof said);
+    const bool wanted = asked && r->c->deterministic == TESS_DETERMINISTIC_NO && r->dtype == TESS_BF16 && !by_nccl;
+    double without = !settle(wanted, said, sizeof said);
     const bool here = !without;
     tess_ranks_sum(&without, 1);
-    if (here && without > 0) tess_attention_library(false, said, sizeof said);
+    if (here && without > 0) settle(false, said, sizeof said);
     if (tess_rank() || tess_gpus() == 0 || !wanted || (!*said && !here)) return;
-    tess_note("attention: %s%s", without > 0 ? "kernels of Tessera's own; " : "where it can by ",
+    tess_note("%s: %s%s", what, without > 0 ? "kernels of Tessera's own; " : "where it can by ",
               here && without > 0 ? "another rank has no cuDNN" : said);
 }
 
@@ -198,7 +197,9 @@ tess_status tess_run_start(const tess_run *r, bool profile)
 {
     tess_machine m = r->machine;
     m.profile = profile;
-    choose_attention(r);
+    choose_kernels(r, "attention", r->c->attention == TESS_CONFIG_AUTO, tess_attention_library);
+    choose_kernels(r, "convolutions", r->c->convolutions == TESS_CONFIG_AUTO && tess_graph_uses(r->g, "any_conv"),
+                   tess_any_conv_cudnn);
     if (tess_gpu_trouble() && !tess_rank()) tess_note("GPU: none is used, since %s", tess_gpu_trouble());
     return tess_run_at_key(tess_start_plan(&m, &r->plan));
 }

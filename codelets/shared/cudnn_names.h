@@ -1,15 +1,19 @@
 /* cudnn_names: numbers of cuDNN's backend, by names of our own, which go beside those of its header; they are the same
  * in all of version 9. */
-#ifndef TESS_CUDNN_NAMES_IMPL_H
-#define TESS_CUDNN_NAMES_IMPL_H
+#ifndef TESS_CUDNN_NAMES_H
+#define TESS_CUDNN_NAMES_H
 
 /* What a descriptor is of. */
 enum {
     DNN_POINTWISE = 0,
+    DNN_CONV = 1,
     DNN_ENGINE = 2,
     DNN_ENGINE_CONFIG = 3,
     DNN_HEURISTIC = 4,
     DNN_PLAN = 5,
+    DNN_OPERATION_CONV = 10,
+    DNN_OPERATION_CONV_WEIGHT = 11,
+    DNN_OPERATION_CONV_INPUT = 12,
     DNN_OPERATION_POINTWISE = 13,
     DNN_GRAPH = 15,
     DNN_VARIANT = 16,
@@ -26,6 +30,13 @@ enum {
     DNN_POINTWISE_MODE = 0,
     DNN_POINTWISE_PRECISION = 1,
     DNN_POINTWISE_AXIS = 9,
+    DNN_CONV_PRECISION = 100,
+    DNN_CONV_MODE = 101,
+    DNN_CONV_APART = 102,
+    DNN_CONV_STEP = 103,
+    DNN_CONV_AFTER = 104,
+    DNN_CONV_BEFORE = 105,
+    DNN_CONV_SPACE = 106,
     DNN_HEURISTIC_MODE = 200,
     DNN_HEURISTIC_GRAPH = 201,
     DNN_HEURISTIC_RESULTS = 202,
@@ -34,6 +45,24 @@ enum {
     DNN_PLAN_HANDLE = 400,
     DNN_PLAN_CONFIG = 401,
     DNN_PLAN_WORKSPACE = 402,
+    DNN_CONV_TIMES = 700,
+    DNN_CONV_TIMES_OLD = 701,
+    DNN_CONV_OF = 702,
+    DNN_CONV_W = 703,
+    DNN_CONV_X = 704,
+    DNN_CONV_Y = 705,
+    DNN_CONV_INPUT_TIMES = 706,
+    DNN_CONV_INPUT_TIMES_OLD = 707,
+    DNN_CONV_INPUT_OF = 708,
+    DNN_CONV_INPUT_W = 709,
+    DNN_CONV_INPUT_X = 710,
+    DNN_CONV_INPUT_Y = 711,
+    DNN_CONV_WEIGHT_TIMES = 712,
+    DNN_CONV_WEIGHT_TIMES_OLD = 713,
+    DNN_CONV_WEIGHT_OF = 714,
+    DNN_CONV_WEIGHT_W = 715,
+    DNN_CONV_WEIGHT_X = 716,
+    DNN_CONV_WEIGHT_Y = 717,
     DNN_POINTWISE_OF = 750,
     DNN_POINTWISE_X = 751,
     DNN_POINTWISE_B = 752,
@@ -72,7 +101,9 @@ enum {
     DNN_IS_TYPE = 1,
     DNN_IS_BOOLEAN = 2,
     DNN_IS_INT64 = 3,
+    DNN_IS_FLOAT = 4,
     DNN_IS_POINTER = 6,
+    DNN_IS_CONV_MODE = 7,
     DNN_IS_HEURISTIC_MODE = 8,
     DNN_IS_NOTE = 11,
     DNN_IS_POINTWISE_MODE = 14,
@@ -92,14 +123,20 @@ enum {
     DNN_SUB = 9,
     DNN_EXP = 13,
     DNN_LOG = 15,
+    DNN_SAME = 21,
     DNN_ABOVE = 302,
     DNN_AT_LEAST = 303,
     DNN_INDEX = 501,
     DNN_SELECT = 601,
     DNN_SUM = 0,
     DNN_MAXIMUM = 3,
+    DNN_NOT_TURNED = 1,
     DNN_BEST_GUESSES = 3,
-    DNN_OTHER_BITS_EACH_TIME = 4
+    DNN_ROUNDS_WHAT_IT_READS = 1,
+    DNN_ROUNDS_SUMS = 2,
+    DNN_BY_FFT = 3,
+    DNN_OTHER_BITS_EACH_TIME = 4,
+    DNN_BY_WINOGRAD = 5
 };
 
 #endif
