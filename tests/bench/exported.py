@@ -1,12 +1,13 @@
 """Seconds a step of exported networks beside PyTorch's own, and of an exported GPT-2 beside the family, in turns.
 
-    tests/bench/exported.py BUILD [TURNS [ROW ...]]        run by a Python with torch, torchvision and transformers
+    tests/bench/exported.py BUILD [TURNS [ROW ...]]  run by a Python with torch, torchvision, transformers, jax and optax
 
 A step is forward, backward, AdamW; PyTorch's bf16 is autocast over fp32 weights. The median of a turn's steps counts,
 and the median of the turns; of memory the most that a process held at once, its libraries included. Each row is added to
 results/exported.tsv.
 
-ROWs: resnet18 vit-small unet gpt2, each with -bf16 behind it for bf16. TESSERA_MAX_CPU_ISA=AVX2 caps both sides.
+ROWs: resnet18 vit-small unet gpt2, each with -bf16 behind it for bf16, gpt2 beside torch.compile, too; and jax, a GPT
+of plain JAX beside jax.jit. TESSERA_MAX_CPU_ISA=AVX2 caps both sides, but for JAX.
 """
 import json
 import os
@@ -96,10 +97,49 @@ def gpt2():
     return Tokens(), torch.randint(50257, (2, 512)), torch.randint(50257, (2, 512))
 
 
-def theirs(make, bf16):
+def jax_gpt():
+    """Of 124M, without biases in its MLPs."""
+    sys.path.insert(0, os.path.join(HERE, "../python"))
+    import networks
+
+    def loss_fn(params, batch):
+        x = params["wte"][batch["x"]] + params["wpe"]
+        for p in params["h"]:
+            x = networks.block(p, x, 12)
+        return networks.token_loss(x, params, batch["y"])
+    tokens = {name: networks.whole(50257, 2, 512, seed=k) for k, name in enumerate("xy")}
+    return loss_fn, networks.gpt_params(12, 768, 50257, 512), tokens
+
+
+def jitted():
+    """As theirs(), by JAX."""
+    import jax
+    import optax
+    loss_fn, params, batch = jax_gpt()
+    optimizer = optax.adamw(1e-4)
+
+    def step(params, state, batch):
+        loss, gradient = jax.value_and_grad(loss_fn)(params, batch)
+        update, state = optimizer.update(gradient, state, params)
+        return optax.apply_updates(params, update), state, loss
+    step = jax.jit(step, donate_argnums=(0, 1))
+    params = jax.tree_util.tree_map(jax.numpy.asarray, params)
+    state, seconds = optimizer.init(params), []
+    for _ in range(STEPS + 1):
+        start = time.perf_counter()
+        params, state, loss = step(params, state, batch)
+        loss.block_until_ready()
+        jax.block_until_ready(params)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[1:])
+
+
+def theirs(make, bf16, compiled):
     """Seconds of a step; in a process of its own."""
     torch.manual_seed(1)
     module, x, y = make()
+    if compiled:
+        module = torch.compile(module)
     optimizer = torch.optim.AdamW(module.train().parameters(), lr=1e-4, fused=True)
     seconds = []
     for _ in range(STEPS + 1):  # the first one warms up
@@ -115,10 +155,15 @@ def theirs(make, bf16):
 
 def exported(make, to):
     torch.manual_seed(1)
-    module, x, y = make()
-    tessera.export(module.train(), batch={"x": x, "y": y}, to=os.path.join(to, "net"))
+    if make is jax_gpt:
+        loss_fn, params, batch = make()
+        tessera.export(loss_fn, params, batch, to=os.path.join(to, "net"))
+        x, y = batch["x"], batch["y"]
+    else:
+        module, x, y = make()
+        tessera.export(module.train(), batch={"x": x, "y": y}, to=os.path.join(to, "net"))
     for name, t in (("x", x), ("y", y)):
-        np.save(os.path.join(to, f"{name}.npy"), torch.cat([t] * (STEPS + 1)).numpy())
+        np.save(os.path.join(to, f"{name}.npy"), np.concatenate([np.asarray(t)] * (STEPS + 1)))
     run = {"model": "net", "data": {"train": {"x": "x.npy", "y": "y.npy"}}, "steps": STEPS + 1,
            "train_batch_size": len(x), "output": "out", "overwrite": True, "gradient_clipping": 0,
            "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}}
@@ -167,24 +212,27 @@ def family(build, bf16):
 
 
 ROWS = {"resnet18": (resnet18, "ResNet-18, 8 x 224 x 224"), "vit-small": (vit_small, "ViT-small, 8 x 224 x 224"),
-        "unet": (unet, "U-Net, 4 x 128 x 128"), "gpt2": (gpt2, "GPT-2 124M, 2 x 512")}
+        "unet": (unet, "U-Net, 4 x 128 x 128"), "gpt2": (gpt2, "GPT-2 124M, 2 x 512"),
+        "jax": (jax_gpt, "GPT of plain JAX, 124M, 2 x 512")}
 
 
 def main():
     if sys.argv[1] == "--theirs":
-        print(json.dumps(theirs(ROWS[sys.argv[2]][0], sys.argv[3] == "1")))
+        make, bf16, compiled = ROWS[sys.argv[2]][0], sys.argv[3] == "1", sys.argv[4] == "1"
+        print(json.dumps(jitted() if make is jax_gpt else theirs(make, bf16, compiled)))
         return
     build, turns, rows = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 3, sys.argv[3:]
-    for row in rows or [name + more for name in ROWS for more in ("", "-bf16")]:
+    for row in rows or [name + more for name in ROWS for more in ("", "-bf16") if name + more != "jax-bf16"]:
         bf16, name = row.endswith("-bf16"), row.removesuffix("-bf16")
         make, title = ROWS[name]
         with tempfile.TemporaryDirectory(dir=".") as to:
             exported(make, to)
-            def one():
-                said, held = watched([sys.executable, __file__, "--theirs", name, str(int(bf16))])
+            def one(compiled=False):
+                said, held = watched([sys.executable, __file__, "--theirs", name, str(int(bf16)), str(int(compiled))])
                 return json.loads(said), held
-            sides = {"ours": lambda: ours(build, to, bf16), "PyTorch": one}
+            sides = {"ours": lambda: ours(build, to, bf16), "jax.jit" if name == "jax" else "PyTorch": one}
             if name == "gpt2":
+                sides["torch.compile"] = lambda: one(True)
                 sides["the family"] = lambda: family(build, bf16)
             met = {side: [] for side in sides}
             for turn in range(turns):
