@@ -226,7 +226,7 @@ static void dnn_describe(dnn_graph *g, const sdpa &of)
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
-static dnn_library<sdpa> sdpa_library; /* attention_library says at the start whether it is on */
+static dnn_library<sdpa, 64> sdpa_library; /* attention_library says at the start whether it is on */
 
 /* The plan for the most sequences at a time that the room is enough for, an even part of all; NULL: for none. Engines
  * before Blackwell's keep ds in it, so more than it can hold of that are not tried. */

@@ -2,7 +2,7 @@
  * first asked for, and no build needs it or its header: what the header says is written down in cudnn_names.h, where it
  * has one number in all of version 9 (tests/gpu/test_cudnn.cpp compares, where there is a header).
  *
- *     static dnn_library<mine> library;         // "mine" is compared byte by byte: what a plan is made for
+ *     static dnn_library<mine, 64> library;         // "mine" is compared byte by byte: what a plan is made for
  *     static void dnn_describe(dnn_graph *g, const mine &of);
  *     dnn_plan<mine> *p = dnn_plan_of(&library, w, of, room);
  *     if (p->plan) status = dnn_execute(&library, w, p, &pointers, workspace);
@@ -216,19 +216,20 @@ template <class OF> static inline void dnn_forget_plan(dnn_plan<OF> *p)
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
-/* What the library was asked for so far, by an op that has kernels of its own, too. */
-template <class OF> struct dnn_library {
+/* What the library was asked for so far, by an op that has kernels of its own, too. There is room for so many plans:
+ * more than any network has different ones of, since making one takes up to a second. */
+template <class OF, int PLANS> struct dnn_library {
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     bool on = false; /* said at the start, and the same from then on */
     dnn_handle handle[64] = {};
-    dnn_plan<OF> plan[64] = {};
+    dnn_plan<OF> plan[PLANS] = {};
     char lack[300] = {}; /* what it said where it should have run */
     int64_t runs = 0;
     int refused = 0; /* what the last plan was that could not be made */
 };
 
 /* Gives back what the library has made on the current device, on which nothing runs. */
-template <class OF> static inline void dnn_close(dnn_library<OF> *l)
+template <class OF, int PLANS> static inline void dnn_close(dnn_library<OF, PLANS> *l)
 {
     int device = 0;
     cudaGetDevice(&device);
@@ -240,19 +241,22 @@ template <class OF> static inline void dnn_close(dnn_library<OF> *l)
 
 /* The plan for it, made within the room; with the lock held. Where there is no room for one more all go, once what runs
  * has ended. */
-template <class OF>
-static inline dnn_plan<OF> *dnn_plan_of(dnn_library<OF> *l, const tess_work *w, const OF &of, size_t room)
+template <class OF, int PLANS>
+static inline dnn_plan<OF> *dnn_plan_of(dnn_library<OF, PLANS> *l, const tess_work *w, const OF &of, size_t room)
 {
     dnn_handle *handle = &l->handle[of.device];
     dnn_plan<OF> *free_one = NULL;
-    for (dnn_plan<OF> &p : l->plan) {
+    uint64_t hash = 14695981039346656037u;
+    for (size_t i = 0; i < sizeof of; i++) hash = (hash ^ ((const unsigned char *)&of)[i]) * 1099511628211u;
+    for (int i = 0; i < PLANS && !free_one; i++) {
+        dnn_plan<OF> &p = l->plan[(hash + (uint64_t)i) % PLANS];
         if (p.known && !memcmp(&p.of, &of, sizeof of)) return &p;
-        if (!p.known && !free_one) free_one = &p;
+        if (!p.known) free_one = &p;
     }
     if (!free_one) {
         tess_cuda_check(w, cudaStreamSynchronize((cudaStream_t)w->stream), "cuDNN");
         for (dnn_plan<OF> &p : l->plan) dnn_forget_plan(&p);
-        free_one = l->plan;
+        free_one = &l->plan[hash % PLANS];
     }
     if (!*handle && dnn.Create(handle)) *handle = NULL;
     if (*handle)
@@ -273,8 +277,8 @@ static inline void dnn_point(dnn_pointers *to, int64_t id, const void *ptr)
     to->id[to->count] = id;
     to->ptr[to->count++] = (void *)ptr;
 }
-template <class OF>
-static inline int dnn_execute(dnn_library<OF> *l, const tess_work *w, const dnn_plan<OF> *p, dnn_pointers *to,
+template <class OF, int PLANS>
+static inline int dnn_execute(dnn_library<OF, PLANS> *l, const tess_work *w, const dnn_plan<OF> *p, dnn_pointers *to,
                               void *workspace)
 {
     const dnn_handle handle = l->handle[p->of.device];
@@ -313,8 +317,9 @@ struct dnn_result {
 
 /* Whether the library has what ours has, but for rounding, and the same bits again. run(): enqueues all of it, ours or
  * the library's. */
-template <class OF, class RUN>
-static inline bool dnn_is_right(dnn_library<OF> *l, const dnn_result *of, int n, RUN run, char *said, size_t room)
+template <class OF, int PLANS, class RUN>
+static inline bool dnn_is_right(dnn_library<OF, PLANS> *l, const dnn_result *of, int n, RUN run, char *said,
+                                size_t room)
 {
     size_t all = 0;
     char *result[3];
@@ -352,7 +357,8 @@ static inline bool dnn_is_right(dnn_library<OF> *l, const dnn_result *of, int n,
 
 /* No task's body: it allocates and waits, before StarPU starts, and leaves nothing on the device. right(said, room):
  * a trial. */
-template <class OF, class TRIAL> static inline void dnn_settle(dnn_library<OF> *l, tess_cudnn_choice *of, TRIAL right)
+template <class OF, int PLANS, class TRIAL>
+static inline void dnn_settle(dnn_library<OF, PLANS> *l, tess_cudnn_choice *of, TRIAL right)
 {
     char *said = of->said;
     const size_t room = sizeof of->said, v = of->wanted && !dnn_lack() ? dnn.GetVersion() : 0;

@@ -79,7 +79,7 @@ static void dnn_describe(dnn_graph *g, const conv_dnn &of)
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
-static dnn_library<conv_dnn> conv_cudnn_library; /* conv_cudnn says at the start whether it is on */
+static dnn_library<conv_dnn, 1024> conv_cudnn_library; /* conv_cudnn says at the start whether it is on */
 
 /* Where a tensor lies, and how the library wants it: samples, space, channels; w by groups. */
 struct conv_lies {
@@ -189,7 +189,7 @@ static int conv_dnn_execute(const tess_work *w, const dnn_plan<conv_dnn> *p, con
 static bool conv_by_cudnn(const tess_work *w, int written, tess_dtype t)
 {
     const tess_any_conv_arg *a = (const tess_any_conv_arg *)w->arg;
-    dnn_library<conv_dnn> *library = &conv_cudnn_library;
+    auto *library = &conv_cudnn_library;
     conv_dnn of;
     conv_shape s;
     if (!library->on || t != TESS_BF16 || !conv_dnn_of(a, written, &of) || !tess_conv_shape(a, &s) || s.direct)
