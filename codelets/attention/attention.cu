@@ -698,7 +698,7 @@ static bool try_library(int64_t dim, int64_t window, char *said, size_t room)
 
 extern "C" void TESS_CUDA_NAME(attention_library)(const tess_work *w)
 {
-    dnn_settle(&sdpa_library, (tess_cudnn_choice *)w->arg, [](char *said, size_t room) {
+    dnn_settle(&sdpa_library, (tess_cudnn_choice *)w->arg, SDPA_LEAST, [](char *said, size_t room) {
         return try_library(64, 0, said, room) && try_library(128, 100, said, room);
     });
 }

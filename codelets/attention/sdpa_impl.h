@@ -226,6 +226,9 @@ static void dnn_describe(dnn_graph *g, const sdpa &of)
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
+/* The oldest version whose plans for these graphs were made, for each generation of GPUs (docs/decisions/0010-cuda.md).
+ */
+enum { SDPA_LEAST = 91000 };
 static dnn_library<sdpa, 64> sdpa_library; /* attention_library says at the start whether it is on */
 
 /* The plan for the most sequences at a time that the room is enough for, an even part of all; NULL: for none. Engines

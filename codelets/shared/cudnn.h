@@ -49,20 +49,13 @@ static struct {
 #define DNN_SONAME "libcudnn.so.9"
 #endif
 #endif
-/* The oldest whose plans for these graphs were made, for each generation of GPUs (docs/decisions/0010-cuda.md). */
-enum { DNN_LEAST = 91000 };
-
 static void dnn_load(void)
 {
     void *library = dlopen(DNN_SONAME, RTLD_NOW | RTLD_LOCAL);
     bool all = library;
 #define DNN_FIND(f) all = all && (dnn.f = (dnn_##f##_f *)dlsym(library, "cudnn" #f));
     DNN_EACH(DNN_FIND)
-    if (!all)
-        snprintf(dnn.lack, sizeof dnn.lack, "%s", dlerror());
-    else if (dnn.GetVersion() < DNN_LEAST)
-        snprintf(dnn.lack, sizeof dnn.lack, "cuDNN is of version %zu (expected %d or newer)", dnn.GetVersion(),
-                 DNN_LEAST);
+    if (!all) snprintf(dnn.lack, sizeof dnn.lack, "%s", dlerror());
 }
 
 /* NULL, or why there is none. */
@@ -355,17 +348,22 @@ static inline bool dnn_is_right(dnn_library<OF, PLANS> *l, const dnn_result *of,
     return right;
 }
 
-/* No task's body: it allocates and waits, before StarPU starts, and leaves nothing on the device. right(said, room):
- * a trial. */
+/* No task's body: it allocates and waits, before StarPU starts, and leaves nothing on the device. least: the oldest
+ * version that is taken; right(said, room): a trial. */
 template <class OF, int PLANS, class TRIAL>
-static inline void dnn_settle(dnn_library<OF, PLANS> *l, tess_cudnn_choice *of, TRIAL right)
+static inline void dnn_settle(dnn_library<OF, PLANS> *l, tess_cudnn_choice *of, size_t least, TRIAL right)
 {
     char *said = of->said;
-    const size_t room = sizeof of->said, v = of->wanted && !dnn_lack() ? dnn.GetVersion() : 0;
+    const char *lack = of->wanted ? dnn_lack() : NULL;
+    const size_t room = sizeof of->said, v = of->wanted && !lack ? dnn.GetVersion() : 0;
     dnn_close(l); /* of a run before, in this process */
     l->on = of->taken = false;
-    snprintf(said, room, "%s", of->wanted && dnn_lack() ? dnn_lack() : "");
-    if (!of->wanted || said[0]) return;
+    snprintf(said, room, "%s", lack ? lack : "");
+    if (!of->wanted || lack) return;
+    if (v < least) {
+        snprintf(said, room, "cuDNN is of version %zu (expected %zu or newer)", v, least);
+        return;
+    }
     cudaSetDevice(of->device); /* the main thread's would be 0 */
     of->taken = of->trusted || right(said, room);
     if (of->taken) snprintf(said, room, "cuDNN %zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);

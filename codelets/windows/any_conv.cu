@@ -347,5 +347,5 @@ static bool conv_try_cudnn(char *said, size_t room)
 }
 extern "C" void TESS_CUDA_NAME(conv_cudnn)(const tess_work *w)
 {
-    dnn_settle(&conv_cudnn_library, (tess_cudnn_choice *)w->arg, conv_try_cudnn);
+    dnn_settle(&conv_cudnn_library, (tess_cudnn_choice *)w->arg, CONV_DNN_LEAST, conv_try_cudnn);
 }

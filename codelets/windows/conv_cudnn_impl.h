@@ -79,6 +79,8 @@ static void dnn_describe(dnn_graph *g, const conv_dnn &of)
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
+/* The oldest version whose plans for these graphs were made: 9.12 divides by zero on its way to one. */
+enum { CONV_DNN_LEAST = 91900 };
 static dnn_library<conv_dnn, 1024> conv_cudnn_library; /* conv_cudnn says at the start whether it is on */
 
 /* Where a tensor lies, and how the library wants it: samples, space, channels; w by groups. */

@@ -150,6 +150,7 @@ TEST(says_why_it_is_not_taken)
     } cases[] = {{[](emulated_dnn *e) { e->wrong = 1.1f; }, "cuDNN is off by"},
                  {[](emulated_dnn *e) { e->lies = true; }, "cuDNN has other bits each time"},
                  {[](emulated_dnn *e) { e->none = true; }, "cuDNN has no kernels for this GPU"},
+                 {[](emulated_dnn *e) { e->version = 91200; }, "cuDNN is of version 91200 (expected"},
                  {[](emulated_dnn *e) { e->fails = true; }, "cuDNN: a convolution of 16 to 32 channels: CUDNN_STATUS"}};
     a.to = TESS_BF16;
     choose(false);
