@@ -198,8 +198,8 @@ tess_status tess_run_start(const tess_run *r, bool profile)
     tess_machine m = r->machine;
     m.profile = profile;
     choose_kernels(r, "attention", r->c->attention == TESS_CONFIG_AUTO, tess_attention_library);
-    choose_kernels(r, "convolutions", r->c->convolutions == TESS_CONFIG_AUTO && tess_graph_uses(r->g, "any_conv"),
-                   tess_any_conv_cudnn);
+    const bool convolves = r->g && tess_graph_uses(r->g, "any_conv"); /* what generates makes graphs later */
+    choose_kernels(r, "convolutions", r->c->convolutions == TESS_CONFIG_AUTO && convolves, tess_any_conv_cudnn);
     if (tess_gpu_trouble() && !tess_rank()) tess_note("GPU: none is used, since %s", tess_gpu_trouble());
     return tess_run_at_key(tess_start_plan(&m, &r->plan));
 }
