@@ -229,7 +229,12 @@ static void dnn_describe(dnn_graph *g, const sdpa &of)
 /* The oldest version whose plans for these graphs were made, for each generation of GPUs (docs/decisions/0010-cuda.md).
  */
 enum { SDPA_LEAST = 91000 };
-static dnn_library<sdpa, 64> sdpa_library; /* attention_library says at the start whether it is on */
+#ifdef TESS_EMULATED
+constexpr int SDPA_PLANS = 8; /* what a test can fill */
+#else
+constexpr int SDPA_PLANS = 64;
+#endif
+static dnn_library<sdpa, SDPA_PLANS> sdpa_library; /* attention_library says at the start whether it is on */
 
 /* The plan for the most sequences at a time that the room is enough for, an even part of all; NULL: for none. Engines
  * before Blackwell's keep ds in it, so more than it can hold of that are not tried. */

@@ -292,7 +292,11 @@ TESS_CUDA_REAL(any_conv_weight)
 
 /* A small problem of PyTorch's layout, and room for what is made of it. */
 struct conv_trial {
+#ifdef TESS_EMULATED
+    static constexpr int64_t SAMPLES = 1, INPUTS = 8, OUTPUTS = 8, SIZE = 4;
+#else
     static constexpr int64_t SAMPLES = 2, INPUTS = 16, OUTPUTS = 32, SIZE = 12;
+#endif
     static constexpr size_t ROOM = TESS_CUDA_MM_ROOM + (8 << 20);
     tess_any_conv_arg arg;
     tess_view x, w, y, dx, dw, made;
