@@ -653,10 +653,8 @@ struct trial {
 #else
     static constexpr int64_t SEQUENCES = 2, LENGTH = 512, HEADS = 4, GROUPS = 2, ROWS = SEQUENCES * LENGTH;
 #endif
-    static constexpr size_t ROOM = 64 << 20;
     tess_attention_arg arg;
-    tess_view qkv, y, lse, dy, dqkv, scratch;
-    void *room;
+    tess_view qkv, y, lse, dy, dqkv, scratch, room;
 };
 /* Fills y, lse and dqkv. */
 static void try_once(trial *t)
@@ -665,7 +663,7 @@ static void try_once(trial *t)
     const tess_view forward[] = {t->qkv, t->y, t->lse, t->scratch};
     const tess_view backward[] = {t->dy, t->qkv, t->y, t->lse, t->dqkv, t->scratch};
     tess_work w = {};
-    w.arg = &t->arg, w.env = &env, w.room = t->room, w.room_bytes = trial::ROOM;
+    w.arg = &t->arg, w.env = &env, w.room = t->room.ptr, w.room_bytes = t->room.bytes;
     w.buf = forward, w.nbuf = 4;
     attention_forward_body<TESS_BF16>(&w);
     w.buf = backward, w.nbuf = 6;
@@ -681,19 +679,11 @@ static bool try_library(int64_t dim, int64_t window, char *said, size_t room)
     const size_t packed = wide + 2 * wide / trial::HEADS * trial::GROUPS;
     const size_t numbers = (size_t)(trial::ROWS * trial::HEADS) * sizeof(float);
     t.qkv.bytes = t.dqkv.bytes = packed, t.y.bytes = t.dy.bytes = wide, t.lse.bytes = t.scratch.bytes = numbers;
-    bool there = !cudaMalloc(&t.room, trial::ROOM);
-    uint16_t *noise = (uint16_t *)tess_alloc(packed);
-    for (size_t i = 0; i < packed / 2; i++) noise[i] = tess_to_bf16((float)(int32_t)tess_random(1, 0, 0, i) * 0x1p-30f);
-    for (tess_view *v : {&t.qkv, &t.dqkv, &t.y, &t.dy, &t.lse, &t.scratch})
-        there = there && !cudaMalloc(&v->ptr, v->bytes) && !cudaMemcpy(v->ptr, noise, v->bytes, cudaMemcpyHostToDevice);
-    if (!there) snprintf(said, room, "the GPU has no room for a trial of cuDNN's");
-    const dnn_result results[] = {{t.y, TESS_BF16, 2e-2}, {t.lse, TESS_F32, 1e-4}, {t.dqkv, TESS_BF16, 2e-2}};
-    const bool right = there && dnn_is_right(
-                                    &sdpa_library, results, 3, [&] { try_once(&t); }, said, room);
-    for (tess_view *v : {&t.qkv, &t.dqkv, &t.y, &t.dy, &t.lse, &t.scratch}) cudaFree(v->ptr);
-    cudaFree(t.room);
-    free(noise);
-    return right;
+    t.room.bytes = 64 << 20;
+    const dnn_tried all[] = {{&t.qkv, TESS_BF16, 0},  {&t.dy, TESS_BF16, 0},    {&t.scratch, TESS_F32, 0},
+                             {&t.y, TESS_BF16, 2e-2}, {&t.lse, TESS_F32, 1e-4}, {&t.dqkv, TESS_BF16, 2e-2}};
+    return dnn_try(
+        &sdpa_library, all, 6, &t.room, [&] { try_once(&t); }, said, room);
 }
 
 extern "C" void TESS_CUDA_NAME(attention_library)(const tess_work *w)

@@ -301,33 +301,43 @@ static inline double dnn_apart(const void *a, const void *b, size_t n, tess_dtyp
     return size > 0 ? sqrt(off / size) : INFINITY;
 }
 
-/* Results of a trial, one behind the other, of which each is so near to ours as that. */
-struct dnn_result {
-    tess_view at;
+/* A tensor of a trial, which is made for it: read, or, with how near it must be to ours, a result. */
+struct dnn_tried {
+    tess_view *at; /* with its bytes */
     tess_dtype t;
-    double near;
+    double near; /* 0: it is read */
 };
 
+/* The results of one run, one behind the other. */
+template <class RUN> static inline bool dnn_result(const dnn_tried *of, int n, char *to, RUN run)
+{
+    bool ran = true;
+    for (int i = 0; i < n; i++) /* so that nothing of the run before is taken for this one's */
+        if (of[i].near > 0) ran = ran && !cudaMemset(of[i].at->ptr, 0xff, of[i].at->bytes);
+    run();
+    ran = !cudaStreamSynchronize(NULL) && ran;
+    for (int i = 0; i < n; i++)
+        if (of[i].near > 0) {
+            ran = ran && !cudaMemcpy(to, of[i].at->ptr, of[i].at->bytes, cudaMemcpyDeviceToHost);
+            to += of[i].at->bytes;
+        }
+    return ran;
+}
 /* Whether the library has what ours has, but for rounding, and the same bits again. run(): enqueues all of it, ours or
  * the library's. */
 template <class OF, int PLANS, class RUN>
-static inline bool dnn_is_right(dnn_library<OF, PLANS> *l, const dnn_result *of, int n, RUN run, char *said,
-                                size_t room)
+static inline bool dnn_is_right(dnn_library<OF, PLANS> *l, const dnn_tried *of, int n, RUN run, char *said, size_t room)
 {
-    size_t all = 0;
+    size_t all = 0, at = 0;
     char *result[3];
     bool ran = true;
-    for (int i = 0; i < n; i++) all += of[i].at.bytes;
+    for (int i = 0; i < n; i++) all += of[i].near > 0 ? of[i].at->bytes : 0;
     for (char *&r : result) r = (char *)tess_alloc(all);
-    l->runs = 0, l->refused = 0;
+    l->runs = 0, l->refused = 0, l->lack[0] = 0;
     for (int k = 0; ran && k < 3; k++) {
-        char *to = result[k];
-        l->on = k > 0, l->lack[0] = 0;
-        run();
+        l->on = k > 0;
+        ran = dnn_result(of, n, result[k], run) && !l->lack[0];
         l->on = false;
-        ran = !cudaStreamSynchronize(NULL) && !l->lack[0];
-        for (int i = 0; i < n; to += of[i++].at.bytes)
-            ran = ran && !cudaMemcpy(to, of[i].at.ptr, of[i].at.bytes, cudaMemcpyDeviceToHost);
     }
     bool right = ran && l->runs > 0 && !memcmp(result[1], result[2], all);
     if (!ran)
@@ -337,14 +347,36 @@ static inline bool dnn_is_right(dnn_library<OF, PLANS> *l, const dnn_result *of,
                  l->refused ? ": " : "", l->refused ? dnn.GetErrorString(l->refused) : "");
     else if (!right)
         snprintf(said, room, "cuDNN has other bits each time");
-    size_t at = 0;
-    for (int i = 0; right && i < n; at += of[i++].at.bytes) {
-        const double off =
-            dnn_apart(result[1] + at, result[0] + at, of[i].at.bytes / tess_dtype_size(of[i].t), of[i].t);
+    for (int i = 0; right && i < n; i++) {
+        if (!(of[i].near > 0)) continue;
+        const size_t bytes = of[i].at->bytes, elements = bytes / tess_dtype_size(of[i].t);
+        const double off = dnn_apart(result[1] + at, result[0] + at, elements, of[i].t);
         right = off <= of[i].near;
         if (!right) snprintf(said, room, "cuDNN is off by %.2g", off);
+        at += bytes;
     }
     for (char *r : result) free(r);
+    return right;
+}
+/* The same of tensors that are made of noise, with as much of a worker's room; all of which is given back. */
+template <class OF, int PLANS, class RUN>
+static inline bool dnn_try(dnn_library<OF, PLANS> *l, const dnn_tried *of, int n, tess_view *worker, RUN run,
+                           char *said, size_t room)
+{
+    bool there = !cudaMalloc(&worker->ptr, worker->bytes);
+    for (int i = 0; i < n; i++) {
+        const size_t words = of[i].at->bytes / 2;
+        uint16_t *noise = (uint16_t *)tess_alloc(of[i].at->bytes);
+        for (size_t k = 0; k < words; k++)
+            noise[k] = tess_to_bf16((float)(int32_t)tess_random(1, 0, (uint32_t)i, k) * 0x1p-30f);
+        there = there && !cudaMalloc(&of[i].at->ptr, of[i].at->bytes) &&
+                !cudaMemcpy(of[i].at->ptr, noise, of[i].at->bytes, cudaMemcpyHostToDevice);
+        free(noise);
+    }
+    if (!there) snprintf(said, room, "the GPU has no room for a trial of cuDNN's");
+    const bool right = there && dnn_is_right(l, of, n, run, said, room);
+    for (int i = 0; i < n; i++) cudaFree(of[i].at->ptr);
+    cudaFree(worker->ptr);
     return right;
 }
 

@@ -297,10 +297,8 @@ struct conv_trial {
 #else
     static constexpr int64_t SAMPLES = 2, INPUTS = 16, OUTPUTS = 32, SIZE = 12;
 #endif
-    static constexpr size_t ROOM = TESS_CUDA_MM_ROOM + (8 << 20);
     tess_any_conv_arg arg;
-    tess_view x, w, y, dx, dw, made;
-    void *room;
+    tess_view x, w, y, dx, dw, made, room;
 };
 /* Fills what is made, dx and dw. */
 static void conv_try(conv_trial *t)
@@ -308,7 +306,7 @@ static void conv_try(conv_trial *t)
     const tess_env env = {};
     const tess_view forward[] = {t->x, t->w, t->made}, by_x[] = {t->dx, t->w, t->y}, by_w[] = {t->x, t->dw, t->y};
     tess_work w = {};
-    w.arg = &t->arg, w.env = &env, w.room = t->room, w.room_bytes = conv_trial::ROOM, w.nbuf = CONV_TENSORS;
+    w.arg = &t->arg, w.env = &env, w.room = t->room.ptr, w.room_bytes = t->room.bytes, w.nbuf = CONV_TENSORS;
     t->arg.to = TESS_BF16, w.buf = forward;
     any_conv_body<TESS_BF16>(&w);
     t->arg.to = TESS_F32, w.buf = by_x;
@@ -334,20 +332,11 @@ static bool conv_try_cudnn(char *said, size_t room)
     a->w[1] = 9, a->w[0] = conv_trial::INPUTS * 9, a->w_group = w;
     t.x.bytes = (size_t)x * 2, t.w.bytes = (size_t)w * 2, t.y.bytes = t.made.bytes = (size_t)y * 2;
     t.dx.bytes = (size_t)x * 4, t.dw.bytes = (size_t)w * 4;
-    bool there = !cudaMalloc(&t.room, conv_trial::ROOM);
-    uint16_t *noise = (uint16_t *)tess_alloc((size_t)(x + w + y) * 4);
-    for (int64_t i = 0; i < 2 * (x + w + y); i++)
-        noise[i] = tess_to_bf16((float)(int32_t)tess_random(1, 0, 0, (uint64_t)i) * 0x1p-31f);
-    for (tess_view *v : {&t.x, &t.w, &t.y, &t.dx, &t.dw, &t.made})
-        there = there && !cudaMalloc(&v->ptr, v->bytes) && !cudaMemcpy(v->ptr, noise, v->bytes, cudaMemcpyHostToDevice);
-    if (!there) snprintf(said, room, "the GPU has no room for a trial of cuDNN's");
-    const dnn_result results[] = {{t.made, TESS_BF16, 1e-2}, {t.dx, TESS_F32, 1e-4}, {t.dw, TESS_F32, 1e-4}};
-    const bool right = there && dnn_is_right(
-                                    &conv_cudnn_library, results, 3, [&] { conv_try(&t); }, said, room);
-    for (tess_view *v : {&t.x, &t.w, &t.y, &t.dx, &t.dw, &t.made}) cudaFree(v->ptr);
-    cudaFree(t.room);
-    free(noise);
-    return right;
+    t.room.bytes = TESS_CUDA_MM_ROOM + (8 << 20);
+    const dnn_tried all[] = {{&t.x, TESS_BF16, 0},       {&t.w, TESS_BF16, 0},    {&t.y, TESS_BF16, 0},
+                             {&t.made, TESS_BF16, 1e-2}, {&t.dx, TESS_F32, 1e-4}, {&t.dw, TESS_F32, 1e-4}};
+    return dnn_try(
+        &conv_cudnn_library, all, 6, &t.room, [&] { conv_try(&t); }, said, room);
 }
 extern "C" void TESS_CUDA_NAME(conv_cudnn)(const tess_work *w)
 {

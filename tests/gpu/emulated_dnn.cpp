@@ -611,6 +611,7 @@ int cudnnBackendExecute(dnn_context *handle, thing *plan, thing *variant)
     if (emulated_cudnn.fails) return refuse(FAILED, "as it was told");
     if (config->one(DNN_CONFIG_ENGINE) == 0) return refuse(FAILED, "an engine with other bits each time");
     emulated_cudnn.runs++;
+    if (emulated_cudnn.idle) return FINE;
     memset((void *)variant->one(DNN_VARIANT_WORKSPACE), 0xff, (size_t)workspace_of(config->of(DNN_HEURISTIC_GRAPH)));
     return run(config->of(DNN_HEURISTIC_GRAPH), variant);
 }

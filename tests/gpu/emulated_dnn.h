@@ -10,6 +10,7 @@ struct emulated_dnn {
     bool lies;               /* it has, and does not say so */
     bool none;               /* there is no engine */
     bool fails;              /* plans do not run */
+    bool idle;               /* they run, and write nothing */
     float wrong;             /* times this is in y, or where it is 0 nothing */
     int64_t room_times;      /* of the workspace that is wanted; 0: 1 */
     int64_t conv_room = 256; /* that a convolution wants */

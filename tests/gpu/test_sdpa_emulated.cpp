@@ -3,9 +3,7 @@
  * or has no room; and that everything that was made is given back. */
 #include "emulated_names.h"
 
-#include "cuda.h"
-#include "cudnn_choice.h"
-#include "emulated_dnn.h"
+#include "emulated_choice.h"
 #define CHECK_MAIN
 #include "check.h"
 #include <vector>
@@ -17,12 +15,7 @@ void tess_emulated_attention_backward_bf16(const tess_work *w);
 
 static tess_cudnn_choice choose(bool wanted = true, bool trusted = true)
 {
-    tess_cudnn_choice arg = {};
-    arg.wanted = wanted, arg.trusted = trusted;
-    tess_work w = {};
-    w.arg = &arg;
-    tess_emulated_attention_library(&w);
-    return arg;
+    return emulated_choose(tess_emulated_attention_library, wanted, trusted);
 }
 
 struct problem {
@@ -85,12 +78,7 @@ static results run(const problem &p, size_t room_bytes = ROOM)
 
 static double off(const std::vector<uint16_t> &a, const std::vector<uint16_t> &b)
 {
-    double off = 0, size = 0;
-    for (size_t i = 0; i < a.size(); i++) {
-        const double x = tess_from_bf16(a[i]), want = tess_from_bf16(b[i]);
-        off += (x - want) * (x - want), size += want * want;
-    }
-    return a.empty() ? 0 : sqrt(off / size);
+    return emulated_apart(a.data(), b.data(), a.size(), TESS_BF16);
 }
 static bool same(const results &a, const results &b)
 {
@@ -161,6 +149,7 @@ TEST(says_why_it_is_not_taken)
         void (*what)(emulated_dnn *);
         const char *said;
     } cases[] = {{[](emulated_dnn *e) { e->wrong = 1.1f; }, "cuDNN is off by"},
+                 {[](emulated_dnn *e) { e->idle = true; }, "cuDNN is off by"},
                  {[](emulated_dnn *e) { e->lies = true; }, "cuDNN has other bits each time"},
                  {[](emulated_dnn *e) { e->none = true; }, "cuDNN has no kernels for this GPU"},
                  {[](emulated_dnn *e) { e->fails = true; }, "cuDNN: attention of 2 heads, 128 rows: CUDNN_STATUS"}};
