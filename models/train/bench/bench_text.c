@@ -77,10 +77,12 @@ static void print_messages(FILE *out, const tess_bench_run *b, int steps)
 /* The model's rate beside the best that the library alone was ever seen to reach here. */
 static void print_rates(FILE *out, tess_bench_run *b, double median)
 {
-    const double tokens = (double)(b->run.batch * b->run.length), share = tess_measure_mfu(&b->measure, median);
+    const double tokens = (double)(b->run.batch * b->run.length) / median;
+    const double share = tess_measure_mfu(&b->measure, median);
     const int gpus = tess_gpus();
     tess_measure_keep(&b->measure);
-    fprintf(out, "%.0f tokens/s, %.1f GFLOP/s of the model", tokens / median, b->measure.flops / median * 1e-9);
+    fprintf(out, "%.*f tokens/s, %.1f GFLOP/s of the model", tokens < 10 ? 2 : 0, tokens,
+            b->measure.flops / median * 1e-9);
     if (share >= 0)
         fprintf(out, ": %.1f%% of the %.1f GFLOP/s that %s alone reaches on %d %s", 100 * share,
                 b->measure.yardstick * 1e-9, gpus ? "cublasLt" : "oneDNN",

@@ -233,11 +233,12 @@ static const char *short_bytes(double bytes)
     return text;
 }
 
-/* "9876", "12.3k", "1.23M" */
+/* "0.57", "9876", "12.3k", "1.23M" */
 static const char *short_count(double x, char out[32])
 {
     const double k = x < 1e4 ? x : x < 1e6 ? x / 1e3 : x / 1e6;
-    snprintf(out, 32, "%.*f%s", x < 1e4 || k >= 99.95 ? 0 : k >= 9.995 ? 1 : 2, k, x < 1e4 ? "" : x < 1e6 ? "k" : "M");
+    const int digits = (x < 1e4 && x >= 10) || k >= 99.95 ? 0 : k >= 9.995 ? 1 : 2;
+    snprintf(out, 32, "%.*f%s", digits, k, x < 1e4 ? "" : x < 1e6 ? "k" : "M");
     return out;
 }
 
@@ -265,7 +266,7 @@ void tess_report_line(const tess_step_report *s, int64_t steps, double seconds_l
     enum { WIDE = 255 };
     char left[32], line[WIDE + 1];
     add_step(s, steps, WIDE, line, sizeof line);
-    add(line, sizeof line, WIDE, "%.0f tokens/s", s->tokens_per_s);
+    add(line, sizeof line, WIDE, "%.*f tokens/s", s->tokens_per_s < 10 ? 2 : 0, s->tokens_per_s);
     if (steps >= 0) add(line, sizeof line, WIDE, "left %s", tess_human_time(seconds_left, left));
     add_mfu(s, WIDE, line, sizeof line);
     add_tiers(s, WIDE, line, sizeof line);
@@ -284,7 +285,7 @@ static void plain_line(const tess_report *r, const tess_step_report *s, double s
     add(line, sizeof line, WIDTH, "lr %.4g", s->lr);
     add(line, sizeof line, WIDTH, "grad %.4g", s->grad_norm);
     if (s->loss_scale > 0) add(line, sizeof line, WIDTH, "scale %.10g", s->loss_scale);
-    add(line, sizeof line, WIDTH, "%.0f tokens/s", s->tokens_per_s);
+    add(line, sizeof line, WIDTH, "%.*f tokens/s", s->tokens_per_s < 10 ? 2 : 0, s->tokens_per_s);
     add_mfu(s, WIDTH, line, sizeof line);
     add_tiers(s, WIDTH, line, sizeof line);
     if (r->steps >= 0) add(line, sizeof line, WIDTH, "left %s", tess_human_time(seconds_left, left));
