@@ -222,15 +222,28 @@ static bool better(const struct placing *s, const struct attempt *a, const struc
     return ratio <= 0.995 || (ratio <= 1.005 && x < y);
 }
 
+/* A choice that moves so many bytes is of no use to who asked. */
+static bool refused(const struct placing *s, uint64_t moved)
+{
+    return s->l->refuse && moved >= s->l->refuse;
+}
+
+/* Prices with that room, of which `moved` is what some choice moves; returns what every choice does. */
+static uint64_t bound(struct placing *s, const int64_t *moment, uint64_t moved, int rounds)
+{
+    const uint64_t refuse = s->l->refuse, enough = !refuse ? UINT64_MAX : refuse > s->always ? refuse - s->always : 0;
+    return s->always + tess_gaps_bound(&s->gaps, moment, moved - s->always, enough, rounds);
+}
+
 /* The best order with that slack. */
 static struct attempt try_orders(struct placing *s, uint64_t slack)
 {
     int64_t *moment = moments(s, s->l->room, slack);
     struct attempt best = {.placed.slack = slack}, a = best;
     attempt(s, moment, BY_WORTH, &best);
-    tess_gaps_bound(&s->gaps, moment, best.placed.read + best.placed.written - s->always, s->l->rounds);
+    const uint64_t least = bound(s, moment, best.placed.read + best.placed.written, s->l->rounds);
     for (size_t i = 0; i < s->gaps.gaps; i++) s->price[i] = s->gaps.gap[i].order;
-    for (enum order o = BY_PRICE; o < (s->l->rates ? ORDERS : BY_PRICE_LAST); o++) {
+    for (enum order o = BY_PRICE; o < (s->l->rates ? ORDERS : BY_PRICE_LAST) && !refused(s, least); o++) {
         attempt(s, moment, o, &a);
         if (better(s, &a, &best)) best = a;
     }
@@ -244,7 +257,7 @@ static struct attempt try_prices(struct placing *s, uint64_t slack)
     int64_t *moment = moments(s, s->l->room, slack);
     struct attempt a = {.placed.slack = slack};
     mark(s, moment, BY_WORTH, &a);
-    tess_gaps_bound(&s->gaps, moment, a.placed.read + a.placed.written - s->always, s->l->rounds);
+    bound(s, moment, a.placed.read + a.placed.written, s->l->rounds);
     for (size_t i = 0; i < s->gaps.gaps; i++) s->price[i] = s->gaps.gap[i].order;
     attempt(s, moment, s->l->rates ? BY_PRICE_LAST : BY_PRICE, &a);
     free(moment);
@@ -326,12 +339,28 @@ static struct attempt try_slacks(struct placing *s)
     return found;
 }
 
+/* All stays for which so much room is enough, and no time is asked for: there is nothing to choose. */
+static bool stays_whole(const struct placing *s, uint64_t room)
+{
+    const tess_level *l = s->l;
+    bool may = !l->rates && l->slacks == 1 && room <= l->room && l->slack[0] <= l->room - room;
+    for (size_t i = 0; i < s->u->uses && may; i++) may = l->leave[i] != TESS_MUST_LEAVE;
+    return may;
+}
+
 void tess_level_place(const tess_uses *u, const tess_level *l, tess_marks *m, tess_placed *out)
 {
     struct placing s;
+    *out = (tess_placed){0};
     begin(&s, u, l, m);
-    whole(&s, out);
-    s.always = out->read + out->written;
+    const uint64_t room = whole(&s, out);
+    s.always = out->always = out->bound = out->read + out->written;
+    if (stays_whole(&s, room)) {
+        out->slack = l->slack[0];
+        set_homes(&s, out);
+        end(&s);
+        return;
+    }
     struct attempt best = l->quick ? try_prices(&s, l->slack[0]) : try_slacks(&s);
     if (best.placed.lacks) best = (l->quick ? try_prices : try_orders)(&s, 0);
     if (!l->quick) {
@@ -341,9 +370,12 @@ void tess_level_place(const tess_uses *u, const tess_level *l, tess_marks *m, te
     }
     *out = best.placed;
     out->always = s.always;
-    int64_t *moment = moments(&s, l->room, 0);
-    out->bound = s.always + tess_gaps_bound(&s.gaps, moment, out->read + out->written - s.always, l->last_rounds);
-    free(moment);
+    out->bound = s.always;
+    if (!refused(&s, out->read + out->written)) {
+        int64_t *moment = moments(&s, l->room, 0);
+        out->bound = bound(&s, moment, out->read + out->written, l->last_rounds);
+        free(moment);
+    }
     end(&s);
 }
 

@@ -118,6 +118,7 @@ typedef struct tess_level {
     uint8_t *used, *leave;       /* [use]: of the two enums above */
     bool homes;                  /* homes are chosen for tiles that outlast the list, too */
     int rounds, last_rounds;     /* rounds of the search for prices, while choosing and for the bound */
+    uint64_t refuse;             /* of who moves so much in a step nothing more is asked; 0: of nobody */
     bool quick;                  /* the list is so long that one slack and one order by prices must do */
     const tess_rates *rates;     /* the engine minimizes the time of a step by these; NULL: the bytes that move */
     int workers;                 /* how many the time is for */
@@ -180,8 +181,9 @@ void tess_gaps_list(const tess_uses *u, const tess_level *l, const tess_marks *m
 void tess_gaps_traffic(const tess_uses *u, const tess_level *l, const tess_marks *m, uint64_t *read, uint64_t *written);
 
 /* prices.c: returns bytes that every choice of gaps moves at least, with that room at each moment, and sets each gap's
- * order by the prices that prove it. `reached` is what some choice moves. */
-uint64_t tess_gaps_bound(tess_gaps *g, const int64_t *room, uint64_t reached, int rounds);
+ * order by the prices that prove it. `reached` is what some choice moves; who knows that it is `enough` asks for no
+ * more. */
+uint64_t tess_gaps_bound(tess_gaps *g, const int64_t *room, uint64_t reached, uint64_t enough, int rounds);
 
 /* room.c: the bytes that are left at each moment of a cycle. */
 typedef struct tess_room tess_room;

@@ -167,7 +167,8 @@ static tess_status place(const tess_uses *u, tess_level *l, uint64_t largest, te
 tess_status tess_plan_gpu(const tess_uses *u, const tess_gpu_conf *conf, uint64_t fixed, tess_marks *m,
                           tess_gpu_placement *out)
 {
-    tess_level l = {.homes = conf->all, .rounds = ROUNDS, .last_rounds = 2 * ROUNDS, .slacks = 1};
+    tess_level l = {
+        .homes = conf->all, .rounds = ROUNDS, .last_rounds = 2 * ROUNDS, .slacks = 1, .refuse = conf->refuse};
     *out = (tess_gpu_placement){.memory = conf->memory};
     tess_level_init(u, TESS_TIER_GPU, &l);
     prepare(u, conf, conf->all ? (fixed + fixed / 4 + CHUNK) / CHUNK * CHUNK : 0, m, &l, out);

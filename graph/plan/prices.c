@@ -80,7 +80,7 @@ static void move_prices(size_t moments, double *price, const double *spare, doub
     }
 }
 
-uint64_t tess_gaps_bound(tess_gaps *g, const int64_t *room, uint64_t reached, int rounds)
+uint64_t tess_gaps_bound(tess_gaps *g, const int64_t *room, uint64_t reached, uint64_t enough, int rounds)
 {
     size_t n = g->moments + 1, bids;
     struct bid *bid = list_bids(g, &bids);
@@ -95,7 +95,7 @@ uint64_t tess_gaps_bound(tess_gaps *g, const int64_t *room, uint64_t reached, in
             memcpy(best, price, g->moments * sizeof *price);
         }
         double excess = value - (all - (double)reached);
-        if (excess <= 0) break;
+        if (excess <= 0 || all - least >= (double)enough) break;
         move_prices(g->moments, price, spare, excess);
     }
     sell(g->moments, bid, bids, room, best, sum, spare);

@@ -227,16 +227,18 @@ static void keep_more(tess_tensor *output, tess_step_conf conf, const tess_limit
     const bool paper = drive && !gpu; /* what is forecast is the time of cores */
     enum { PARTS = 4, ROUNDS = 6 };
     struct way base = *best;
+    tess_limits trials = *limits;
     tess_price *price = find_prices(best, output->g, gpu ? NULL : &limits->ram.rates);
     const double states = 2 * 1e9 * SLOWER / LINK * (double)tess_dtype_size(output->g->conf.dtype);
     int pay;
     const int n = tess_lower_worth(output, &conf, price, states, &conf.keep, &pay);
     int low = 0, high = n + 1; /* there is room for so many, and is not for so many */
     free(price);
+    if (!paper) trials.gpu.refuse = base.plan.gpu.read + base.plan.gpu.written + 1;
     for (int k = 0; k < (paper ? PARTS : ROUNDS) && high - low > 1; k++) {
         struct way w;
         conf.keeps = paper ? n * (k + 1) / PARTS : k == 0 ? n : (low + high) / 2;
-        const tess_status status = try_way(output, &conf, limits, base.plan.by_layer, base.plan.late, &w);
+        const tess_status status = try_way(output, &conf, &trials, base.plan.by_layer, base.plan.late, &w);
         const bool better = status == TESS_OK && (paper ? w.measure < best->measure
                                                         : has_room(&w, &base, limits, !drive && conf.keeps <= pay));
         if (!paper) *(better ? &low : &high) = conf.keeps;

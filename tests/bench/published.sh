@@ -216,10 +216,10 @@ states() {
 }
 
 # MACHINE NODES RANKS WIDTH HEADS TOKENS MICRO SETTING... LAYERS: whether such a model fits; with alone=1, on its GPUs alone; with
-# pipelined=1, in a step of as many micro-batches as there are nodes, which are stages.
+# pipelined=1, in a step of as many micro-batches as there are nodes, which are stages. Of blocks nothing is kept but what
+# they read: more is kept where there is room alone, and to find how much takes several plans.
 fits_with() {
-    must_fit=1 micros=${pipelined:+$2} estimated "$1" "$2" "$3" "${!#}" "${@:4:$#-4}" \
-        ${alone:+activation_checkpointing.keep_more=false} || return 1
+    must_fit=1 micros=${pipelined:+$2} estimated "$1" "$2" "$3" "${!#}" "${@:4:$#-4}" activation_checkpointing.keep_more=false || return 1
     [ -z "${alone:-}" ] || on_gpus_alone
 }
 # NAME WHAT PUBLISHED (parameters) GUESS (layers) MACHINE...: the largest model, from a guess on.
@@ -247,12 +247,14 @@ fewest() {
 nvme="zero_optimization.stage=3 zero_optimization.offload_optimizer.device=nvme zero_optimization.offload_param.device=nvme memory.path=nowhere"
 ram="zero_optimization.stage=3 parallel.tensor=4"
 rows=activation_checkpointing.partition_activations=true
-# ZeRO-Infinity: the largest models, with all states on the nodes' drives, one sequence of 1024 a GPU. Tiles of 10^9 elements keep
-# the largest models' tags within MPI's.
+# ZeRO-Infinity: the largest models, with all states on the nodes' drives, one sequence of 1024 a GPU. Of the largest a block is
+# shared out within a machine, since no rank has room for a whole one's weights and gradients, and tiles are few.
 free="width, sequences" why="14 bytes a parameter at rest, where it has 16 and more; published is what was run"
 # shellcheck disable=SC2086
 {
-    fits infinity-30t "largest on 512 V100s with drives" 30e12 400 dgx2-v100 32 16 102400 256 1024 1 $nvme tiles.elements=2147483648
+    free="width, sequences, tensor (16)"
+    fits infinity-30t "largest on 512 V100s with drives" 30e12 480 dgx2-v100 32 16 102400 256 1024 1 $nvme parallel.tensor=16 tiles.elements=2147483648
+    free="width, sequences"
     fits infinity-dgx2 "largest on a DGX-2 with drives" 1e12 256 dgx2-v100 1 16 25600 160 1024 1 $nvme
     fits infinity-v100 "largest on one V100 with drives" 175e9 256 v100 1 1 25600 160 1024 1 $nvme
     fits infinity-box "the same in a box with an RTX 4090, 64 GB and a drive of 2 TB" 175e9 66 box-24gb 1 1 12288 96 1024 1 $nvme

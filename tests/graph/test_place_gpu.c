@@ -57,16 +57,21 @@ static tess_program *random_list(uint32_t seed, bool updates)
     return p;
 }
 
-static tess_status place(tess_program *p, uint64_t memory, tess_gpu_placement *out)
+static tess_status place_below(tess_program *p, uint64_t memory, uint64_t refuse, tess_gpu_placement *out)
 {
     tess_uses *u = tess_uses_list(p);
     tess_marks *m = tess_marks_new(u);
-    const tess_gpu_conf conf = {.memory = memory, .all = true, .states = true};
+    const tess_gpu_conf conf = {.memory = memory, .all = true, .states = true, .refuse = refuse};
     const tess_status status = tess_plan_gpu(u, &conf, 0, m, out);
     if (status == TESS_OK) tess_marks_apply(p, u, m, TESS_TIER_GPU);
     tess_marks_free(m);
     tess_uses_free(u);
     return status;
+}
+
+static tess_status place(tess_program *p, uint64_t memory, tess_gpu_placement *out)
+{
+    return place_below(p, memory, 0, out);
 }
 
 /* ---- walking the list, without the code that placed it ---- */
@@ -157,7 +162,7 @@ TEST(room_copies_and_bound)
     for (uint32_t seed = 0; seed < 400; seed++) {
         const bool updates = seed % 3 == 0;
         tess_program *p = random_list(seed, updates);
-        tess_gpu_placement all, some;
+        tess_gpu_placement all, some, other;
         uint64_t most;
         CHECK_EQ(place(p, 1 << 30, &all), TESS_OK);
         CHECK(!all.states); /* they live there, or there are none */
@@ -171,6 +176,11 @@ TEST(room_copies_and_bound)
             CHECK(most <= some.room && some.room <= room);
             CHECK(some.bound <= copied);
             if (some.states == all.states) CHECK(copied >= all.read + all.written);
+            CHECK_EQ(place_below(p, room + 32 * MiB, copied, &other), TESS_OK);
+            CHECK(other.read + other.written >= copied);
+            CHECK_EQ(place_below(p, room + 32 * MiB, copied + 1, &other), TESS_OK);
+            CHECK_EQ(other.read + other.written, copied);
+            CHECK_EQ(other.bound, some.bound);
             const uint64_t best = updates ? 0 : best_of_all(p, some.room);
             if (!best) continue;
             CHECK(some.bound <= best && best <= copied);

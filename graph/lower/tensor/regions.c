@@ -104,13 +104,13 @@ static bool same(const tess_splits *a, const tess_splits *b, int inputs)
     return alike;
 }
 
-int tess_region_reads(const tess_region *r, const tess_tensor *p)
+static void count_reads(tess_region *r)
 {
-    int reads = 0;
-    for (int k = 0; k < r->g->nodes; k++)
-        for (int i = 0; i < r->g->node[k]->inputs && r->node[k] && r->g->node[k]->op->split; i++)
-            reads += r->g->node[k]->in[i] == p && r->node[k]->has[i + 1] == TESS_HAS_ALL;
-    return reads;
+    for (int k = 0; k < r->g->nodes; k++) {
+        const tess_node *n = r->g->node[k];
+        for (int i = 0; i < n->inputs && r->node[k] && n->op->split; i++)
+            if (n->in[i] && r->node[k]->has[i + 1] == TESS_HAS_ALL) r->reads[n->in[i]->id]++;
+    }
 }
 
 /* The gradient of a parameter that all ranks have is one of parts, or it is not. */
@@ -118,7 +118,7 @@ static void check_params(tess_region *r)
 {
     for (int k = 0; k < r->g->params && r->fits; k++) {
         const tess_tensor *p = r->g->param[k];
-        const int reads = tess_is_state(p) ? 0 : tess_region_reads(r, p);
+        const int reads = tess_is_state(p) ? 0 : r->reads[p->id];
         if (reads && reads < tess_uses_of(r->g, p)) refuse(r, "%s has other uses", p->name);
     }
 }
@@ -214,9 +214,11 @@ tess_region tess_region_of(tess_graph *g, const tess_tensor *t, const tess_split
                      .node = tess_alloc(nodes * sizeof(tess_splits *)),
                      .before = tess_alloc(nodes),
                      .behind = tess_alloc(nodes),
+                     .reads = tess_alloc(tensors * sizeof *r.reads),
                      .fits = true};
     for (int k = 0; k < g->tensors; k++) r.across |= g->tensor[k]->nd != NULL; /* where blocks begin is by chance */
     grow(&r, t, is);
+    count_reads(&r);
     check_params(&r);
     return r;
 }
@@ -228,6 +230,7 @@ void tess_region_free(tess_region *r, int nodes)
     free(r->node);
     free(r->before);
     free(r->behind);
+    free(r->reads);
 }
 
 int64_t tess_region_units(tess_region *r)

@@ -8,6 +8,7 @@ typedef struct tess_region {
     tess_split *of;        /* [tensor]: how the ranks have it; no runs: it is outside */
     tess_splits **node;    /* [node]: how it has its tensors; NULL: it is outside */
     bool *before, *behind; /* [node]: matrices whose rows, or columns, the ranks share out */
+    int *reads;            /* [tensor]: how often its nodes read what all ranks have, and make a part of its gradient */
     int64_t exact;         /* units that a node of it insists on; 0: none does */
     int64_t lengths;       /* what runs have in common */
     bool any;              /* tensors of any rank are in it */
@@ -22,8 +23,6 @@ tess_region tess_region_of(tess_graph *g, const tess_tensor *t, const tess_split
 void tess_region_free(tess_region *r, int nodes);
 /* Returns how many units it has; 0: it cannot be shared out, and says why. */
 int64_t tess_region_units(tess_region *r);
-/* Returns how often its nodes read a parameter that all ranks have, and make a part of its gradient. */
-int tess_region_reads(const tess_region *r, const tess_tensor *p);
 static inline bool tess_is_matrix(const tess_node *n)
 {
     return n->op->columns == TESS_COLUMNS_MATRIX;

@@ -245,7 +245,7 @@ static void split_region(tess_graph *g, tess_region *r, int64_t units)
     struct reads *all = tess_alloc((size_t)(g->nodes * TESS_MOST_INPUTS + 1) * sizeof *all);
     tess_node **sum = tess_alloc((size_t)(g->nodes + 1) * sizeof *sum);
     int reads = 0, sums = 0;
-    for (int k = 0; k < g->params; k++) g->param[k]->divided |= tess_region_reads(r, g->param[k]) > 0;
+    for (int k = 0; k < g->params; k++) g->param[k]->divided |= r->reads[g->param[k]->id] > 0;
     cut_region(g, r, &s);
     for (int k = 0; k < g->nodes; k++) {
         for (int i = 0; i < g->node[k]->inputs; i++)

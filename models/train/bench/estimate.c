@@ -115,8 +115,15 @@ static tess_status find_largest(const tess_config *c, int *largest)
     for (int r = 0; r < ranks && ranks > 1; r++) {
         const int d = r / model, t = r % tensor;
         if ((d > 0 && d < ranks / model - 1) || (t > 0 && t < tensor - 1)) continue;
-        tess_holds plan;
-        TESS_TRY(tess_run_plan(c, r, true, &plan));
+        tess_run run;
+        tess_step *step = NULL;
+        tess_holds plan = {0};
+        tess_status status = tess_run_open(c, r, &run);
+        if (status == TESS_OK) status = tess_run_step(&run, true, &step);
+        if (status == TESS_OK) tess_step_holds(step, &plan);
+        tess_step_free(step);
+        tess_run_close(&run);
+        TESS_TRY(status);
         if (plan.peak_total > most) most = plan.peak_total, *largest = r;
     }
     return TESS_OK;
