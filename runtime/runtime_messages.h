@@ -38,6 +38,8 @@ void tess_message_traffic(uint64_t *sent, uint64_t *received);
 /* Returns the seconds since it was last asked in which at least one message was under way, from the moment that its
  * tile was ready here; and those of them in which workers had no task, a share of all workers. */
 void tess_message_seconds(double *under_way, double *exposed);
+/* Returns the seconds of cores that carrying them took since the start, where a thread of ours does; else 0. */
+double tess_message_cores(void);
 
 #ifdef __cplusplus
 }

@@ -5,12 +5,13 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static struct {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t more;
-    bool stops;
+    bool runs, stops;
     const tess_wire *wire;
     tess_exchange *ready[TESS_MESSAGE_LANES]; /* with all tiles, not begun; by number */
     /* The thread's own: */
@@ -112,12 +113,20 @@ void tess_serve_take(tess_exchange *e)
     tess_rest_end();
 }
 
+double tess_message_cores(void)
+{
+    clockid_t clock;
+    struct timespec t;
+    if (!serve.runs || pthread_getcpuclockid(serve.thread, &clock) || clock_gettime(clock, &t)) return 0;
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 bool tess_serve_start(const tess_wire *wire)
 {
     serve.stops = false;
     memset(serve.next, 0, sizeof serve.next);
     serve.wire = wire;
-    return !pthread_create(&serve.thread, NULL, run, NULL);
+    return serve.runs = !pthread_create(&serve.thread, NULL, run, NULL);
 }
 
 void tess_serve_stop(void)
@@ -128,4 +137,5 @@ void tess_serve_stop(void)
     pthread_mutex_unlock(&serve.lock);
     tess_rest_end();
     pthread_join(serve.thread, NULL);
+    serve.runs = false;
 }

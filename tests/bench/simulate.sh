@@ -52,6 +52,8 @@ compare() { # NAME TOKENS SHAPE, and what the calibration has as well: SETTING..
     for ((turn = 1; turn <= turns; turn++)); do
         cp plain.json here.json
         calibrate here.json "$@"
+        # shellcheck disable=SC2046
+        [ $ranks = 1 ] || mpirun --oversubscribe -n $ranks "$tessera" bench "$($family 4 640 10 4096)" $(batch 4 1 256) --steps 3 --machine here.json "$@" >bench.txt
         # shellcheck disable=SC2086
         $([ $ranks = 1 ] || echo mpirun --oversubscribe -n $ranks) "$tessera" bench "${models[$number]}" $shape $cap "$@" --steps 3 >real.txt
         awk -v tokens="$tokens" '

@@ -1,6 +1,7 @@
 /* tessera simulate: ranks and GPUs, what goes between them, and ranks that others stand for. */
 #define CHECK_MAIN
 #include "simulate.h"
+#include "simulation.h"
 
 /* How a case places its ranks, as settings. */
 #define PLACED(of)                                                                                                     \
@@ -92,6 +93,32 @@ TEST(ranks_share_a_node_and_a_network_takes_its_time)
           "3 nodes, and 2 of them share each switch");
     DONE("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "--trace", "1:1", "--steps", "1", BATCH);
     DONE("explain", "out");
+}
+
+/* What a core carries it does not compute meanwhile, and a core that has nothing to do carries first. */
+TEST(messages_of_a_node_take_time_of_cores)
+{
+    double step[2][2], bytes = 0;
+    SIMULATE_SETUP();
+    for (int many = 0; many < 2; many++) /* cores a rank: 1, or 4 */
+        for (int carries = 0; carries < 2; carries++) {
+            const double rate = carries ? bytes / (step[0][0] / 2) : 0;
+            write_text("node.json", fmt("{\"name\": \"made up\", \"cores\": %d, \"memory_gib\": 4, \"copy_gb_s\": 10, "
+                                        "\"matrix_gflops\": {\"fp32\": 10, \"bf16\": 20}, \"message_gb_s\": %.9f}",
+                                        many ? 8 : 2, 1e-9 * rate));
+            DONE("simulate", "run.json", "--machine", "node.json", "--ranks-per-node", "2", "--steps", "1", BATCH);
+            step[many][carries] = behind(ran.out, "\nstep      ");
+            if (!many && !carries) bytes = behind(ran.out, "rank 0 sends "); /* and gets as many */
+        }
+    const double more = (step[0][1] - step[0][0]) / (step[0][0] / 2),
+                 less = (step[1][1] - step[1][0]) / (step[0][0] / 2);
+    if (!(more > 0.8 && more < 1.3 && less < 0.7 * more))
+        CHECK_SAY("carrying takes %.2f of its time of one core, and of one of four %.2f", more, less);
+    DONE_RANKS(2, "bench", "run.json", "--machine", "node.json", "--steps", "1", BATCH);
+    CHECK_HAS(ran.out, "of it hidden; they take ");
+    tess_simulated m;
+    CHECK_EQ(tess_machine_read("node.json", &m), TESS_OK);
+    CHECK(m.message_rate > 0 && m.cores == 8);
 }
 
 /* ---- ranks that are simulated by others ---- */

@@ -11,7 +11,10 @@ static const option OPTIONS[] = {
     {"--schedulers", NULL, "the same steps under each of StarPU's policies, in RAM and under a cap", NULL},
     {"--repeats", "N", "how often --schedulers runs each of them, in turns; 3 if not given", NULL},
     {"--trace", "A:B", "write what happens in steps A to B to OUTPUT/trace.json: trace.steps=[A,B]", NULL},
-    {"--machine", "FILE", "adds what codelets reach here to this machine's file, for tessera simulate", NULL}};
+    {"--machine", "FILE",
+     "adds what codelets reach here, or what messages of several ranks take, to this machine's file, for tessera "
+     "simulate",
+     NULL}};
 enum { COUNT = sizeof OPTIONS / sizeof *OPTIONS };
 
 static void help(FILE *out)

@@ -66,6 +66,7 @@ typedef struct tess_simulated {
     tess_drive drive;                 /* the slowest link of what lies on disk; */
     double drive_share;               /* of its rates what it reaches while cores are busy */
     double task_seconds;              /* that a task takes of its core beside its body */
+    double message_rate;              /* of what a core carries between ranks of a node; 0: it takes nothing of cores */
     double matrix_share, copy_share;  /* of those rates, for codelets with flops and without that are none of: */
     tess_reached reached[2];          /* in plans, by dtype */
     tess_simulated_share share[TESS_SIMULATED_SHARES];

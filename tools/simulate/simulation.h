@@ -29,7 +29,8 @@ tess_status tess_machine_read(const char *path, tess_simulated *m) TESS_NODISCAR
 tess_status tess_machine_write(const char *path, const tess_simulated *m) TESS_NODISCARD;
 /* Measures this machine, and the drive under the working directory, into the file; the shares that it has stay. */
 tess_status tess_machine_write_here(const char *path) TESS_NODISCARD;
-/* As tess_bench, and adds to the file what codelets reached of this machine's rates. */
+/* As tess_bench, and adds to the file what codelets reached of this machine's rates; of several ranks, what messages
+ * between them take of cores. */
 tess_status tess_bench_machine(const tess_config *c, int steps, const char *path, FILE *out) TESS_NODISCARD;
 /* Makes of a node the part that each of so many ranks on it has. */
 tess_status tess_machine_part(tess_simulated *m, int ranks) TESS_NODISCARD;

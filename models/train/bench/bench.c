@@ -13,11 +13,12 @@ static int ascending(const void *a, const void *b)
 
 static void start_measuring(tess_bench_run *b)
 {
-    uint64_t read, written, used, peak, received;
+    uint64_t read, written, used, peak;
     tess_disk_traffic(&b->read, &b->written, &used, &peak);
     b->moved = b->read + b->written;
     b->drive_busy = tess_disk_busy_seconds();
-    tess_message_traffic(&b->sent, &received);
+    tess_message_traffic(&b->sent, &b->received);
+    b->cores = tess_message_cores();
     tess_flow_waited();
     tess_gpu_traffic(&read, &written);
     tess_gpu_peer_traffic();

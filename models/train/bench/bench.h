@@ -13,7 +13,8 @@ typedef struct tess_bench_run {
     tess_tracing tracing;
     uint64_t read, written, moved; /* from and to the disk, before the steps that are measured; moved: both */
     double drive_busy;             /* seconds, of the same */
-    uint64_t sent;                 /* to other ranks, the same */
+    uint64_t sent, received;       /* to other ranks and from them, the same */
+    double cores;                  /* seconds that carrying them took of cores */
     tess_bench_result result;
 } tess_bench_run;
 

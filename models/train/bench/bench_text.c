@@ -69,9 +69,12 @@ static void print_messages(FILE *out, const tess_bench_run *b, int steps)
     tess_message_traffic(&sent, &received);
     double under_way, exposed;
     tess_message_seconds(&under_way, &exposed);
-    fprintf(out, "%d ranks; this one sends %.0f bytes a step; messages under way %.3f s a step, %.1f%% of it hidden\n",
+    fprintf(out, "%d ranks; this one sends %.0f bytes a step; messages under way %.3f s a step, %.1f%% of it hidden",
             tess_ranks(), (double)(sent - b->sent) / steps, under_way / steps,
             under_way > 0 ? 100 * (1 - exposed / under_way) : 100);
+    const double cores = tess_message_cores() - b->cores;
+    if (cores > 0) fprintf(out, "; they take %.3f s of a core", cores / steps);
+    fprintf(out, "\n");
 }
 
 /* The model's rate beside the best that the library alone was ever seen to reach here. */

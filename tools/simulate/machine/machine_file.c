@@ -18,6 +18,7 @@ struct field {
 static const struct field fields[] = {
     {NULL, "copy_gb_s", offsetof(tess_simulated, copy_rate), 1e9, 1e-3},
     {NULL, "task_us", offsetof(tess_simulated, task_seconds), 1e-6, 0},
+    {NULL, "message_gb_s", offsetof(tess_simulated, message_rate), 1e9, 0},
     {"matrix_gflops", "fp32", offsetof(tess_simulated, matrix_rate[TESS_F32]), 1e9, 1e-3},
     {"matrix_gflops", "bf16", offsetof(tess_simulated, matrix_rate[TESS_BF16]), 1e9, 1e-3},
     {"drive_gb_s", "read", offsetof(tess_simulated, drive.read_rate), 1e9, 1e-3},
@@ -35,7 +36,7 @@ static const struct field fields[] = {
 enum { FIELDS = sizeof fields / sizeof *fields };
 static const char *const known[] = {"name",    "about",         "cores",      "memory_gib", "copy_gb_s",
                                     "task_us", "matrix_gflops", "drive_gb_s", "drive_gib",  "shares",
-                                    "gpus",    "nodes",         "network",    "reached"};
+                                    "gpus",    "nodes",         "network",    "reached",    "message_gb_s"};
 enum { KNOWN = sizeof known / sizeof *known };
 static const struct field gpu_fields[] = {
     {NULL, "copy_gb_s", offsetof(tess_simulated_gpus, copy_rate), 1e9, 1e-3},

@@ -124,11 +124,33 @@ static void add_shares(void *machine, FILE *out, tess_bench_run *b, double media
     if (p->around > 0 && (!(m->task_seconds > 0) || p->around < m->task_seconds)) m->task_seconds = p->around;
 }
 
+/* What a core carries of messages between ranks of a machine, of several turns the most. */
+static void add_messages(void *machine, FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)
+{
+    tess_simulated *m = machine;
+    uint64_t sent, received;
+    tess_bench_print(out, b, median, p, steps);
+    tess_message_traffic(&sent, &received);
+    const double cores = tess_message_cores() - b->cores;
+    if (cores > 0) m->message_rate = fmax(m->message_rate, (double)(received - b->received) / cores);
+}
+
+/* Several ranks, which are all of this machine, add what messages take of its cores. */
+static tess_status bench_ranks(const tess_config *c, int steps, const char *path, FILE *out)
+{
+    tess_simulated m = {0};
+    TESS_TRY(tess_ranks_agree(tess_rank() ? TESS_OK : tess_machine_read(path, &m)));
+    if (tess_share_read()->ranks < tess_ranks())
+        return tess_error(TESS_INVALID, path, "is of one machine, and these %d ranks are on several", tess_ranks());
+    TESS_TRY(tess_bench_told(c, steps, out, NULL, NULL, add_messages, &m));
+    return tess_ranks_agree(tess_rank() ? TESS_OK : tess_machine_write(path, &m));
+}
+
 tess_status tess_bench_machine(const tess_config *c, int steps, const char *path, FILE *out)
 {
     tess_simulated m;
-    if (tess_ranks() > 1 || tess_gpus() > 0)
-        return tess_error(TESS_INVALID, path, "takes what one rank reaches on cores (start it alone, STARPU_NCUDA=0)");
+    if (tess_gpus() > 0) return tess_error(TESS_INVALID, path, "takes what cores reach (STARPU_NCUDA=0)");
+    if (tess_ranks() > 1) return bench_ranks(c, steps, path, out);
     if (access(path, F_OK)) TESS_TRY(tess_machine_write_here(path));
     TESS_TRY(tess_machine_read(path, &m));
     if (m.cores != tess_cores())

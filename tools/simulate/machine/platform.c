@@ -172,7 +172,7 @@ static void write_rank(FILE *f, const tess_simulated *m, const struct there *t, 
     const bool is_first = !count_there(t, node * here, rank % here); /* who has what all of a node share */
     fprintf(f, "<AS id=\"StarPU-MPI%d\" routing=\"Full\">\n", rank);
     fprintf(f, "<host id=\"" RANK "MAIN\" speed=\"1f\"/>\n<host id=\"" RANK "RAM\" speed=\"1f\"/>\n", rank, rank);
-    for (int i = 0; i < m->cores / here; i++) fprintf(f, "<host id=\"" RANK "CPU%d\" speed=\"1f\"/>\n", rank, i);
+    for (int i = 0; i < m->cores / here; i++) fprintf(f, "<host id=\"" RANK "CPU%d\" speed=\"1Gf\"/>\n", rank, i);
     if (gpus && is_first) write_gpu_links(f, m, t, node);
     write_gpus(f, m, rank, gpus);
     if (m->has_drive) write_drive(f, &m->drive, rank, node, is_first, node_share(t) * m->drive_share);

@@ -16,6 +16,8 @@
 #include "progress.h"
 #include "simulated_impl.h"
 #include <math.h>
+#include <simgrid/actor.h>
+#include <simgrid/exec.h>
 #include <simgrid/host.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +60,7 @@ struct kind {
 struct tess_port {
     void (*moves)(int more);      /* so many more spans of it are under way on the links */
     void (*ended)(struct end *e); /* one of its ends has come or gone */
+    int core;                     /* that copied last for it */
 };
 
 struct tess_network {
@@ -291,6 +294,36 @@ static void finish(struct job *j)
     free(j);
 }
 
+bool tess_simulated_carries(void)
+{
+    return post.kind && !post.kind->in_order && tess_cluster_here->of->ranks_here > 1 &&
+           tess_simulated_machine()->message_rate > 0;
+}
+
+/* Nobody measures it here. */
+double tess_message_cores(void)
+{
+    return 0;
+}
+
+/* Who takes a message between ranks of a node copies it, by a core that does nothing, or in turns with a task. */
+static void copy(int rank, double bytes)
+{
+    const tess_simulated *m = tess_simulated_machine();
+    struct tess_port *port = &tess_cluster_here->network->port[rank];
+    sg_host_t core = NULL;
+    for (int i = 0; i < m->cores && !(core && sg_host_get_load(core) <= 0); i++) {
+        char name[64];
+        port->core = (port->core + 1) % m->cores;
+        snprintf(name, sizeof name, "StarPU-MPI%d-CPU%d", rank, port->core);
+        core = sg_host_by_name(name);
+    }
+    const sg_exec_t work = sg_actor_exec_init(bytes / m->message_rate * sg_host_get_speed(core));
+    sg_exec_set_host(work, core);
+    sg_exec_start(work);
+    sg_exec_wait(work);
+}
+
 static void carry(struct job *j)
 {
     const struct end *one = j->from ? j->from : j->to;
@@ -302,7 +335,10 @@ static void carry(struct job *j)
     if (early > 0) starpu_sleep((float)early);
     moves(1);
     if (other) other->moves(1);
-    sg_host_sendto(r.from, r.to, (double)one->bytes);
+    if (j->to && r.over == TESS_OVER_RAM && tess_simulated_carries())
+        copy(one->to, (double)one->bytes);
+    else
+        sg_host_sendto(r.from, r.to, (double)one->bytes);
     if (crowd && j->to && !crowd->ended) {
         j->next = crowd->wait;
         crowd->wait = j;
@@ -527,7 +563,7 @@ static bool start(const struct kind *kind)
     for (int i = 0; i < TESS_MESSAGE_LANES; i++) post.lane[i].before.way = BOTH_WAYS;
     post.makes = 0;
     if (!c->network) c->network = network_new(c);
-    c->network->port[tess_cluster_rank] = (struct tess_port){moves, end_told};
+    c->network->port[tess_cluster_rank] = (struct tess_port){.moves = moves, .ended = end_told};
     post.first = NULL, post.last = &post.first;
     post.ended = NULL, post.last_ended = &post.ended;
     post.queued = post.idle = post.couriers = 0;

@@ -1,8 +1,10 @@
 /* Where threads of a machine that is simulated sleep: all of them are one of the kernel's, so who really slept would
  * wait for ever. Nobody is interrupted between two calls of StarPU. */
 #include "progress.h"
-#include "simulated.h"
+#include "simulated_impl.h"
 #include <math.h>
+#include <simgrid/actor.h>
+#include <simgrid/host.h>
 #include <starpu.h>
 #include <starpu_expert.h>
 #include <stdatomic.h>
@@ -245,14 +247,23 @@ void tess_body_model(struct starpu_perfmodel *m)
     m->arch_cost_function = expected_us;
 }
 
-/* Parts are as long as each other. Each is a sleep, and of a body with more several make one; they are fewer where
- * nobody sleeps who could come at once. */
+/* Parts are as long as each other. Each is a stretch of time, and of a body with more several make one; they are fewer
+ * where nobody sleeps who could come at once. */
 enum { PARTS = 32, PARTS_OF_THE_BUSY = 6 };
 
-static void sleep_part(void *of, int64_t k)
+/* A core that messages take as well goes on with what is left of it. */
+static void work(double seconds)
+{
+    if (tess_simulated_carries())
+        sg_actor_execute(seconds * sg_host_get_speed(sg_host_self()));
+    else
+        starpu_sleep((float)seconds);
+}
+
+static void work_part(void *of, int64_t k)
 {
     (void)k;
-    starpu_sleep((float)*(const double *)of);
+    work(*(const double *)of);
 }
 
 void tess_body_run(const tess_codelet *cl, const tess_work *w)
@@ -263,7 +274,7 @@ void tess_body_run(const tess_codelet *cl, const tess_work *w)
     if (n == 1)
         each += tess_simulated_machine()->task_seconds;
     else
-        starpu_sleep((float)tess_simulated_machine()->task_seconds);
-    tess_parts_run(n, sleep_part, &each);
+        work(tess_simulated_machine()->task_seconds);
+    tess_parts_run(n, work_part, &each);
     leave_results(w);
 }
