@@ -149,6 +149,8 @@ tess_status tess_step_fit_within(tess_tensor *output, const tess_step_conf *conf
 uint64_t tess_step_room(const tess_step *s, const tess_machine *m, const tess_limits *limits, bool gpu_planned);
 /* Returns the bytes that the files of a disk tier need for so many bytes of tiles, in whole MiB. */
 uint64_t tess_disk_room(uint64_t bytes);
+/* Returns how many lanes a step's messages have, which pass each other. */
+unsigned tess_lanes(const tess_grid *g);
 
 /* Places the tiles of a step in RAM and on disk: all tiles of a step that trains; of another, which comes later, its
  * own beside those. It comes before anything is drawn or loaded. A RAM that is too small for the largest task is

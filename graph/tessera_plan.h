@@ -45,6 +45,7 @@ typedef struct tess_plan {
     bool by_layer, late;    /* the order of the step, as in tess_step_conf */
     int kept, again;        /* of `again` activations that blocks would compute again, so many are kept */
     bool pipeline;          /* ranks are sections of a pipeline */
+    unsigned lanes;         /* of messages between GPUs, which pass each other; 0: one */
     int workers;            /* CPU workers */
     uint64_t cpu_bytes;     /* the cap on RAM that the plan keeps to; 0: there is none */
     uint64_t disk_bytes;    /* the size of the disk's files; 0: nothing rests there */

@@ -47,8 +47,8 @@ typedef struct tess_rooms {
     uint64_t cpu_tiles; /* RAM that the tiles which flow have at a time; 0: they do not */
     uint64_t gpu_tiles; /* memory that tiles have by plan on the one GPU; 0: there is no plan for it */
     bool gpu_states;    /* StarPU has memory beside them for optimizer states, which it moves there */
-    bool pipeline;      /* ranks are sections of a pipeline, the same on all ranks: of messages between GPUs lanes pass
-                           each other, and a micro-batch's kernels queue behind fewer of others */
+    bool pipeline;      /* ranks are sections of a pipeline: a micro-batch's kernels queue behind fewer of others */
+    unsigned lanes;     /* of messages between GPUs, which pass each other, the same on all ranks; 0: one */
 } tess_rooms;
 /* Starts a run as tess_start does, with the rooms of a plan. NULL stands for zeros, of either. */
 tess_status tess_start_rooms(const tess_machine *m, const tess_rooms *rooms) TESS_NODISCARD;

@@ -316,6 +316,7 @@ static void exchange_parts(tess_lower *L, const tess_tensor *p, int64_t j, tess_
     for (int d = 0; d < senders; d++) most += levels_of(L, p, d * near, near, level, begins);
     struct term *term = tess_alloc((size_t)most * sizeof *term);
     unsigned terms = 0;
+    L->lane = L->grid->tensor > 1 ? TESS_LANE_DATA : TESS_LANE_STEP;
     if (near > 1) add_near(L, p, j, tile[0], near);
     for (int first = 0; first < senders; first += SENDERS) {
         const int end = first + SENDERS < senders ? first + SENDERS : senders;
@@ -335,6 +336,7 @@ static void exchange_parts(tess_lower *L, const tess_tensor *p, int64_t j, tess_
         tess_parcel_send(L, &m);
         if (end < senders) terms = fold(L, term, terms, n);
     }
+    L->lane = TESS_LANE_STEP;
     qsort(term, terms, sizeof *term, by_beginning);
     if (terms > 1 || (terms == 1 && term[0].tile != out.tile)) add_up(L, term, terms, out, at, n);
     free(term);

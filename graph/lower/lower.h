@@ -6,9 +6,10 @@
 #include "param.h"
 #include "program.h"
 
-/* Lanes of messages: what ranks of a section tell each other, a tensor that goes from section to section (six), and its
- * runs that come together there. */
-enum { TESS_LANE_STEP, TESS_LANE_SECTIONS, TESS_LANE_TOGETHER = TESS_LANE_SECTIONS + 6 };
+/* Lanes of messages: what ranks of a section tell each other; beside sums over a tensor's ranks, for which its next
+ * product waits, what ranks of the data dimension do; a tensor that goes from section to section (six), and its runs
+ * that come together there. Who has no sections has the first two (tess_lanes). */
+enum { TESS_LANE_STEP, TESS_LANE_DATA, TESS_LANE_SECTIONS, TESS_LANE_TOGETHER = TESS_LANE_SECTIONS + 6 };
 _Static_assert(TESS_LANE_TOGETHER < TESS_MESSAGE_LANES, "lanes");
 
 /* The gradient of an activation's row tile. */

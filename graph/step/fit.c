@@ -24,6 +24,11 @@ void tess_limits_of(const tess_machine *m, tess_dtype t, tess_limits *l)
                        .ahead = AHEAD * tess_dtype_size(t)};
 }
 
+unsigned tess_lanes(const tess_grid *g)
+{
+    return g->pipeline > 1 ? TESS_MESSAGE_LANES : g->tensor > 1 && g->data > 1 ? 2 : 1;
+}
+
 uint64_t tess_disk_room(uint64_t bytes)
 {
     return (bytes + bytes / 16) / MiB * MiB + 64 * MiB;
@@ -44,6 +49,7 @@ tess_status tess_step_fit_within(tess_tensor *output, const tess_step_conf *conf
     TESS_TRY(tess_step_lay_out(output, conf, limits, step, plan));
     plan->workers = limits->ram.workers;
     plan->pipeline = output->g->conf.grid.pipeline > 1;
+    plan->lanes = tess_lanes(&output->g->conf.grid);
     plan->cpu_bytes = m->disk ? limits->ram.ram : m->cpu_bytes;
     plan->disk_bytes = !plan->ram.disk ? 0 : m->disk_bytes ? m->disk_bytes : tess_disk_room(plan->ram.disk);
     if (!m->disk) plan->ram.room = tess_step_room(*step, m, limits, plan->gpu.room > 0);
@@ -155,5 +161,6 @@ tess_status tess_start_plan(const tess_machine *machine, const tess_plan *plan)
                                               .cpu_tiles = plan->ram.room,
                                               .gpu_tiles = plan->gpu.room,
                                               .gpu_states = plan->gpu.states,
-                                              .pipeline = plan->pipeline});
+                                              .pipeline = plan->pipeline,
+                                              .lanes = plan->lanes});
 }

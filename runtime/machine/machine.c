@@ -164,7 +164,7 @@ tess_status tess_start_rooms(const tess_machine *machine, const tess_rooms *room
     if (status == TESS_OK) status = start_rest(&m, rooms);
     /* What carries messages starts on all ranks or on none: of one that could not start, the others hear afterwards. */
     if (!tess_messages_meet(status == TESS_OK)) return status;
-    const unsigned lanes = rooms->pipeline ? TESS_MESSAGE_LANES : 1;
+    const unsigned lanes = rooms->lanes ? rooms->lanes : 1;
     status = tess_messages_start(carrier, lanes, tess_workers() + tess_gpu_workers());
     if (status != TESS_OK) tess_stop();
     return status;

@@ -152,8 +152,8 @@ static tess_status check_same(tess_carriers by, unsigned lanes)
                           "ranks ask for different ones (tess_machine.carrier and TESSERA_PARALLEL_CARRIER are the "
                           "same on all)");
     if (most[2] != -most[3])
-        return tess_error(TESS_INVALID, "pipeline",
-                          "is planned for on some ranks and not on others (their grids are the same)");
+        return tess_error(TESS_INVALID, "lanes",
+                          "are planned on some ranks and not on others (their grids are the same)");
     return TESS_OK;
 }
 

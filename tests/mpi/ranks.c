@@ -409,8 +409,8 @@ static void other_carrier(void)
                             .carrier = (tess_carriers)(last ? (int)TESS_CARRIER_MPI : (int)TESS_CARRIER_ANY)};
     EXPECT(tess_start(&m) == TESS_INVALID);
     EXPECT(strstr(tess_error_text(), "carrier: ranks ask for different ones"));
-    EXPECT(tess_start_rooms(&(tess_machine){.workers = 1}, &(tess_rooms){.pipeline = last}) == TESS_INVALID);
-    EXPECT(strstr(tess_error_text(), "pipeline: is planned for on some ranks"));
+    EXPECT(tess_start_rooms(&(tess_machine){.workers = 1}, &(tess_rooms){.lanes = 1 + last}) == TESS_INVALID);
+    EXPECT(strstr(tess_error_text(), "lanes: are planned on some ranks"));
     start();
     EXPECT(strcmp(tess_message_carrier(), "nothing"));
     tess_stop();

@@ -374,7 +374,7 @@ static void near_alone(const tess_grid *grid, int micros, int which, tess_dtype 
 /* Three blocks over two stages or three, five over four chunks; a tied embedding at both ends. */
 TEST(pipelines_are_near_one_rank)
 {
-    OK(tess_start_rooms(&(tess_machine){.workers = 1}, &(tess_rooms){.pipeline = true}));
+    OK(tess_start_rooms(&(tess_machine){.workers = 1}, &(tess_rooms){.pipeline = true, .lanes = TESS_MESSAGE_LANES}));
     for (int pipeline = 2; pipeline <= 4; pipeline++)
         for (int which = 0; which < 3; which++)
             for (int stage = 0; stage < 4; stage++) {
@@ -516,7 +516,7 @@ TEST(what_is_not_split_is_said)
 
 TEST(tensor_times_pipeline_is_near_one_rank)
 {
-    OK(tess_start_rooms(&(tess_machine){.workers = 1}, &(tess_rooms){.pipeline = true}));
+    OK(tess_start_rooms(&(tess_machine){.workers = 1}, &(tess_rooms){.pipeline = true, .lanes = TESS_MESSAGE_LANES}));
     for (int which = 0; which < 2; which++) {
         tess_grid grid = {.interleave = 1 + which};
         tess_step_conf conf = training;

@@ -111,7 +111,8 @@ tess_status tess_run_tiers(tess_run *r, const char *made)
                                 .disk_depth = depth == TESS_CONFIG_AUTO ? 0 : (unsigned)depth};
     tess_limits_of(&r->machine, r->dtype, &r->limits);
     r->limits.ahead = (uint64_t)c->zero_optimization.stage3_prefetch_bucket_size * size;
-    r->plan = (tess_plan){.workers = r->limits.ram.workers, .pipeline = r->grid.pipeline > 1};
+    r->plan =
+        (tess_plan){.workers = r->limits.ram.workers, .pipeline = r->grid.pipeline > 1, .lanes = tess_lanes(&r->grid)};
     read_offload(c, &r->limits.ram);
     if (!r->machine.disk && r->limits.ram.away) return no_directory(c);
     if (c->memory.cpu > 0 && r->caps.cpu < (uint64_t)c->memory.cpu)
