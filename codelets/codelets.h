@@ -431,7 +431,7 @@ extern tess_codelet tess_tree_sum[]; /* [TESS_F32]: out f32, parts f32...; out m
  * that of rank `mine`; in f32, rounded once. */
 typedef struct tess_span_arg {
     int64_t n, first;
-    unsigned mine;
+    unsigned mine, ranks;
 } tess_span_arg;
 extern tess_codelet tess_span_sum[]; /* x, parts (n)... */
 

@@ -31,7 +31,14 @@ TESS_CLONES static void tree_sum(const tess_work *w)
     }
 }
 
-TESS_F32_CODELET(tree_sum, .either = true)
+/* Of tiles it reads and writes a part. */
+static tess_cost tree_sum_cost(const void *arg)
+{
+    const tess_tree_arg *a = arg;
+    const double bytes = (double)a->n * (a->parts + 1) * sizeof(float);
+    return (tess_cost){.bytes = bytes, .passes = bytes};
+}
+TESS_F32_CODELET(tree_sum, .either = true, .cost = tree_sum_cost)
 
 TESS_INLINE void span_sum(const tess_work *w, tess_dtype t)
 {
@@ -49,11 +56,22 @@ TESS_INLINE void span_sum(const tess_work *w, tess_dtype t)
         for (int64_t i = 0; i < n; i++) tess_store(x, first + i, t, sum[i]);
     }
 }
-TESS_REAL_EITHER(span_sum)
+static tess_cost span_sum_cost(const void *arg, tess_dtype t)
+{
+    const tess_span_arg *a = arg;
+    const double bytes = (double)a->n * (a->ranks + 1) * (double)tess_dtype_size(t);
+    return (tess_cost){.bytes = bytes, .passes = bytes};
+}
+TESS_REAL_COSTS(span_sum, .either = true)
 
 static void copy(const tess_work *w)
 {
     const tess_copy_arg *a = w->arg;
     memcpy((char *)w->buf[1].ptr + a->to, (const char *)w->buf[0].ptr + a->from, a->bytes);
 }
-TESS_F32_CODELET(copy, .either = true)
+static tess_cost copy_cost(const void *arg)
+{
+    const double bytes = 2 * (double)((const tess_copy_arg *)arg)->bytes;
+    return (tess_cost){.bytes = bytes, .passes = bytes};
+}
+TESS_F32_CODELET(copy, .either = true, .cost = copy_cost)

@@ -33,8 +33,8 @@ void tess_lower_share(tess_lower *L, const tess_tensor *p, int64_t j, tess_use u
 {
     const int slices = tess_grid_slices(p, j), all = tess_grid_near(L->grid, L->g->near),
               near = tess_tile_bytes(use.tile) < (size_t)L->g->near_bytes ? 1 : all;
-    L->lane = L->grid->tensor > 1 ? TESS_LANE_DATA : TESS_LANE_STEP;
     for (int on = 0; on < (near > 1 ? 2 : 1); on++) {
+        L->lane = tess_lower_data_lane(L, on);
         /* A rank owns one slice of a tile at most, and passes on one of `near`, those at the ends beside it. */
         tess_parcel m = tess_parcel_begin(L, slices + (on ? (slices / near + 2) * near : L->grid->data), 1);
         for (int s = 0; s < slices; s++) {

@@ -316,8 +316,9 @@ static void exchange_parts(tess_lower *L, const tess_tensor *p, int64_t j, tess_
     for (int d = 0; d < senders; d++) most += levels_of(L, p, d * near, near, level, begins);
     struct term *term = tess_alloc((size_t)most * sizeof *term);
     unsigned terms = 0;
-    L->lane = L->grid->tensor > 1 ? TESS_LANE_DATA : TESS_LANE_STEP;
+    L->lane = tess_lower_data_lane(L, true);
     if (near > 1) add_near(L, p, j, tile[0], near);
+    L->lane = tess_lower_data_lane(L, false);
     for (int first = 0; first < senders; first += SENDERS) {
         const int end = first + SENDERS < senders ? first + SENDERS : senders;
         int come = 0;

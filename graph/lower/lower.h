@@ -6,9 +6,10 @@
 #include "param.h"
 #include "program.h"
 
-/* Lanes of messages: what ranks of a section tell each other; beside sums over a tensor's ranks, for which its next
- * product waits, what ranks of the data dimension do; a tensor that goes from section to section (six), and its runs
- * that come together there. Who has no sections has the first two (tess_lanes). */
+/* Lanes of messages: what ranks of a section tell each other; of that what ranks of the data dimension do, beside sums
+ * over a tensor's ranks, for which its next product waits, or, of several machines with several of them each, between
+ * these; a tensor that goes from section to section (six), and its runs that come together there. Who has no sections
+ * has the first two (tess_lanes). */
 enum { TESS_LANE_STEP, TESS_LANE_DATA, TESS_LANE_SECTIONS, TESS_LANE_TOGETHER = TESS_LANE_SECTIONS + 6 };
 _Static_assert(TESS_LANE_TOGETHER < TESS_MESSAGE_LANES, "lanes");
 
@@ -254,6 +255,8 @@ void tess_lower_pipeline(tess_lower *L, bool *wanted);
 
 /* A whole tile goes to a rank or comes from it. */
 void tess_lower_message(tess_lower *L, tess_use use, int peer, int tag, bool sends);
+/* Returns the lane of a message over the data dimension: within machines (near), or between them. */
+unsigned tess_lower_data_lane(const tess_lower *L, bool near);
 
 /* ---- of weights (gathers.c) ---- */
 

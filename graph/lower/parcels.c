@@ -5,6 +5,12 @@
 #include "parcels_impl.h"
 #include <stdlib.h>
 
+unsigned tess_lower_data_lane(const tess_lower *L, bool near)
+{
+    const bool apart = L->grid->tensor > 1 || (!near && tess_grid_near(L->grid, L->g->near) > 1);
+    return apart ? TESS_LANE_DATA : TESS_LANE_STEP;
+}
+
 tess_parcel tess_parcel_begin(tess_lower *L, int spans, int uses)
 {
     return (tess_parcel){.span = tess_arena_get(L->p->arena, (size_t)spans * sizeof(tess_span)),

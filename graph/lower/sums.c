@@ -51,7 +51,8 @@ static void sum_runs(tess_lower *L, const tess_tensor *p, tess_tile *t, int64_t 
         use[uses++] = (tess_use){in, TESS_R};
     }
     tess_parcel_send(L, &parts);
-    tess_span_arg *a = TESS_ARG(L, tess_span_arg, .n = own, .first = first, .mine = (unsigned)mine);
+    tess_span_arg *a =
+        TESS_ARG(L, tess_span_arg, .n = own, .first = first, .mine = (unsigned)mine, .ranks = (unsigned)ranks);
     if (own > 0) tess_emit(L, &tess_span_sum[type], a, use, uses);
     free(use);
 }

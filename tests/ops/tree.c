@@ -24,7 +24,7 @@ static void span_sum_tasks(void)
     OP_EACH(t) OP_EACH_LENGTH(n) for (unsigned kind = 0; kind < 12; kind++)
     {
         const unsigned ranks = 2 + kind % 4;
-        tess_span_arg a = {.n = n, .first = 3, .mine = kind % ranks};
+        tess_span_arg a = {.n = n, .first = 3, .mine = kind % ranks, .ranks = ranks};
         op_any("x", n + 5, t, true);
         for (unsigned r = 1; r < ranks; r++) op_drawn("part", n, t, size[r - 1]);
         op_run(&tess_span_sum[t], &a);
