@@ -21,7 +21,7 @@ typedef struct tess_span {
     size_t offset, bytes;
 } tess_span;
 /* Messages of a lane may be carried strictly one after the other, in the order of the list; lanes pass each other. */
-#define TESS_MESSAGE_LANES 9
+#define TESS_MESSAGE_LANES 10
 typedef struct tess_message_arg {
     unsigned spans, lane;
     const tess_span *span;

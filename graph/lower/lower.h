@@ -6,11 +6,17 @@
 #include "param.h"
 #include "program.h"
 
-/* Lanes of messages: what ranks of a section tell each other; of that what ranks of the data dimension do, beside sums
- * over a tensor's ranks, for which its next product waits, or, of several machines with several of them each, between
- * these; a tensor that goes from section to section (six), and its runs that come together there. Who has no sections
- * has the first two (tess_lanes). */
-enum { TESS_LANE_STEP, TESS_LANE_DATA, TESS_LANE_SECTIONS, TESS_LANE_TOGETHER = TESS_LANE_SECTIONS + 6 };
+/* Lanes of messages: what ranks of a section tell each other. Of that what ranks of the data dimension do is apart from
+ * sums over a tensor's ranks, for which its next product waits; and of several machines with several of them each, what
+ * goes between machines from what goes within them. Then a tensor that goes from section to section (six), and its runs
+ * that come together there. Who has no sections has the first two or three (tess_lanes). */
+enum {
+    TESS_LANE_STEP,
+    TESS_LANE_DATA,
+    TESS_LANE_NEAR,
+    TESS_LANE_SECTIONS,
+    TESS_LANE_TOGETHER = TESS_LANE_SECTIONS + 6
+};
 _Static_assert(TESS_LANE_TOGETHER < TESS_MESSAGE_LANES, "lanes");
 
 /* The gradient of an activation's row tile. */

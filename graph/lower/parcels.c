@@ -7,8 +7,9 @@
 
 unsigned tess_lower_data_lane(const tess_lower *L, bool near)
 {
-    const bool apart = L->grid->tensor > 1 || (!near && tess_grid_near(L->grid, L->g->near) > 1);
-    return apart ? TESS_LANE_DATA : TESS_LANE_STEP;
+    const bool machines = tess_grid_near(L->grid, L->g->near) > 1;
+    if (L->grid->tensor > 1) return near && machines ? TESS_LANE_NEAR : TESS_LANE_DATA;
+    return !near && machines ? TESS_LANE_DATA : TESS_LANE_STEP;
 }
 
 tess_parcel tess_parcel_begin(tess_lower *L, int spans, int uses)
