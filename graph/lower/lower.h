@@ -17,6 +17,7 @@ enum {
     TESS_LANE_SECTIONS,
     TESS_LANE_TOGETHER = TESS_LANE_SECTIONS + 6
 };
+_Static_assert(TESS_LANE_SECTIONS == TESS_LANES_OF_SECTION, "lanes of a section");
 _Static_assert(TESS_LANE_TOGETHER < TESS_MESSAGE_LANES, "lanes");
 
 /* The gradient of an activation's row tile. */

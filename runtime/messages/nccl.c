@@ -31,8 +31,9 @@
 #ifdef LIBRARY
 
 enum {
-    GROUPS = 64,   /* messages that began and did not end, at most */
-    FEW_BLOCKS = 4 /* of a GPU, that a lane of several may hold while its messages wait */
+    GROUPS = 64,      /* messages that began and did not end, at most */
+    FEW_BLOCKS = 4,   /* of a GPU, that a lane of several may hold while its messages wait, or, */
+    SOME_BLOCKS = 16, /* where they wait for their section alone, and may have the links within a machine to fill */
 };
 static const double INIT_SECONDS = 120; /* that ranks get to find each other */
 
@@ -149,7 +150,7 @@ static ncclResult_t open_comm(struct lane *l, const ncclUniqueId *id)
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
 #if NCCL_VERSION_CODE >= 21700
-    if (l != wire.lane) config.maxCTAs = FEW_BLOCKS;
+    if (l != wire.lane) config.maxCTAs = l < wire.lane + TESS_LANES_OF_SECTION ? SOME_BLOCKS : FEW_BLOCKS;
 #endif
     const ncclResult_t r = nccl.ncclCommInitRankConfig(&l->comm, tess_ranks(), *id, tess_rank(), &config);
     return outcome(l->comm, r, INIT_SECONDS);
