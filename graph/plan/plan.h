@@ -205,14 +205,10 @@ void tess_plan_simulate(const tess_uses *u, const tess_marks *m, const tess_rate
 /* The same: returns the seconds of a task of the list on one of so many workers, without help. */
 double tess_plan_seconds(const tess_uses *u, size_t task, const tess_rates *rates, int workers);
 
-/* Where all spans of a message go. */
-enum { TESS_GOES_BOTH_WAYS, TESS_GOES_THERE, TESS_COMES_BACK };
-
 /* What the tasks of a list take where there is a GPU, in seconds, and what two levels, it and RAM, have and do. */
 typedef struct tess_times {
     const double *gpu, *cores; /* [task]: there; of a message, the first */
     const uint8_t *lane;       /* [task]: of a message */
-    const uint8_t *way;        /* [task]: of a message, of the enum below */
     bool messages_on_gpu;      /* they take tiles from its memory */
     uint64_t room[TESS_TIER_DISK];
     double in[TESS_TIER_DISK], out[TESS_TIER_DISK], latency[TESS_TIER_DISK]; /* rates to the level and from it */

@@ -2,8 +2,7 @@
  * list. Each thing that works, the GPU, the cores together, each way of the link and of the drive, each lane of
  * messages, does one thing after the other; what comes later in the list fills the time in which it waited for
  * something. Tiles enter a level when those that left before have made room. All ranks are taken to be where this one
- * is, so nobody waits for another, but for sums: who gave his part of one has it back when its owner made it, which
- * takes as long as this rank takes at least for a sum of its own. */
+ * is, so nobody waits for another. */
 #include "plan.h"
 #include <math.h>
 #include <stdlib.h>
@@ -18,13 +17,6 @@ struct line {
         double from, to;
     } gap[GAPS];
     int gaps;
-};
-
-/* The message of a lane that ended last. */
-struct before {
-    uint8_t way;
-    uint32_t tile;
-    double when;
 };
 
 struct gone {
@@ -49,8 +41,6 @@ struct rehearsal {
     const tess_times *times;
     struct level level[LEVELS];
     struct line gpu, cores, lane[LANES];
-    struct before before[LANES];
-    double makes; /* seconds from the end of what this rank gathered until it had a sum of it to give; 0: unknown */
     double *read; /* [tile]: when nobody reads it any more */
     double end;
 };
@@ -202,26 +192,12 @@ static bool on_gpu(const struct rehearsal *r, size_t k)
     return where == TESS_IS_MESSAGE ? r->times->messages_on_gpu : where != TESS_RUNS_ON_CPU && lives;
 }
 
-static double carry(struct rehearsal *r, size_t k, double ready)
-{
-    const tess_times *t = r->times;
-    struct before *b = &r->before[t->lane[k]];
-    const uint32_t tile = r->u->use[r->u->named[r->u->task[k].first]].tile;
-    const double took = ready - b->when;
-    if (t->way[k] == TESS_GOES_THERE && b->way == TESS_COMES_BACK && took > 0 && !(r->makes > 0 && r->makes <= took))
-        r->makes = took;
-    if (t->way[k] == TESS_COMES_BACK && b->way == TESS_GOES_THERE && b->tile == tile)
-        ready = fmax(ready, b->when + r->makes);
-    const double end = work(&r->lane[t->lane[k]], ready, t->gpu[k], false);
-    *b = (struct before){t->way[k], tile, end};
-    return end;
-}
-
 static void run_task(struct rehearsal *r, size_t k)
 {
     const tess_times *t = r->times;
     const bool gpu = on_gpu(r, k);
-    const double ready = gather(r, k, !gpu), end = r->u->task[k].where == TESS_IS_MESSAGE ? carry(r, k, ready)
+    const double ready = gather(r, k, !gpu), end = r->u->task[k].where == TESS_IS_MESSAGE
+                                                       ? work(&r->lane[t->lane[k]], ready, t->gpu[k], false)
                                                    : gpu ? work(&r->gpu, ready, t->gpu[k], true)
                                                          : work(&r->cores, ready, t->cores[k], false);
     settle(r, k, !gpu, end);

@@ -151,34 +151,23 @@ static double slower_drive(const tess_drive *d, double read, double written)
     return alone > 0 ? tess_drive_seconds(d, read, written) / alone : 1;
 }
 
-static uint8_t way_of(const tess_message_arg *m)
-{
-    for (unsigned i = 1; i < m->spans; i++)
-        if (m->span[i].sends != m->span[0].sends) return TESS_GOES_BOTH_WAYS;
-    return m->spans == 0 ? TESS_GOES_BOTH_WAYS : m->span[0].sends ? TESS_GOES_THERE : TESS_COMES_BACK;
-}
-
 void tess_step_rehearse(const tess_step *s, const tess_plan *plan, const tess_stage *stage, tess_rehearsed *out)
 {
     const tess_program *p = s->low.program;
     tess_uses *u = tess_uses_list(p);
     tess_marks *m = tess_marks_read(p, u);
     double *gpu = tess_alloc((p->tasks + 1) * sizeof *gpu), *cores = tess_alloc((p->tasks + 1) * sizeof *cores);
-    uint8_t *lane = tess_alloc(p->tasks + 1), *way = tess_alloc(p->tasks + 1);
+    uint8_t *lane = tess_alloc(p->tasks + 1);
     for (size_t k = 0; k < p->tasks; k++) {
         const bool message = u->task[k].where == TESS_IS_MESSAGE;
         gpu[k] = stage->seconds(&p->task[k], true);
         cores[k] = message ? 0 : stage->seconds(&p->task[k], false) / stage->cores;
-        if (!message) continue;
-        const tess_message_arg *arg = p->task[k].arg;
-        lane[k] = (uint8_t)(arg->lane % TESS_MESSAGE_LANES);
-        way[k] = way_of(arg);
+        if (message) lane[k] = (uint8_t)(((const tess_message_arg *)p->task[k].arg)->lane % TESS_MESSAGE_LANES);
     }
     const double slower = slower_drive(&stage->drive, (double)plan->ram.read, (double)plan->ram.written);
     const tess_times times = {.gpu = gpu,
                               .cores = cores,
                               .lane = lane,
-                              .way = way,
                               .messages_on_gpu = tess_ranks() > 1,
                               .room = {plan->gpu.room, plan->ram.disk ? plan->ram.room : UINT64_MAX},
                               .in = {stage->link, stage->drive.read_rate / slower},
@@ -186,7 +175,7 @@ void tess_step_rehearse(const tess_step *s, const tess_plan *plan, const tess_st
                               .latency = {stage->link_latency, 0}};
     *out = (tess_rehearsed){0};
     tess_plan_rehearse_gpu(u, m, &times, out);
-    free(gpu), free(cores), free(lane), free(way);
+    free(gpu), free(cores), free(lane);
     tess_marks_free(m);
     tess_uses_free(u);
 }

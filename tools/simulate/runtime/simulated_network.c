@@ -218,6 +218,12 @@ static bool answers(const tess_exchange *e, enum way way)
            lane->before.number + 1 == e->number;
 }
 
+/* What comes for a sum, and the sum, have the name of what it is of. */
+static bool of_same(const tess_tile *a, const tess_tile *b)
+{
+    return !strcmp(tess_tile_label(a), tess_tile_label(b));
+}
+
 /* All spans of a message have gone and come. */
 static void message_ended(tess_exchange *e)
 {
@@ -523,7 +529,7 @@ static void take(tess_exchange *e)
         return;
     }
     struct lane *lane = lane_of(e);
-    if (answers(e, way_of(e)) && lane->before.way == BACK) {
+    if (answers(e, way_of(e)) && lane->before.way == BACK && of_same(lane->before.tile, e->task->use[0].tile)) {
         const double took = tess_seconds() - lane->before.when;
         if (post.makes <= 0 || took < post.makes) post.makes = took;
     }
