@@ -121,7 +121,7 @@ typedef struct tess_gpu_conf {
     bool all;        /* the plan chooses homes for parameters and states; else an earlier plan chose them */
     bool messages;   /* messages between ranks take tiles from the GPU's memory */
     double states;   /* the share of the optimizer's states that may live there */
-    uint64_t refuse; /* a plan that copies so much in a step need not be a good one; 0: any is to be */
+    uint64_t refuse; /* a plan that copies so many bytes in a step is of no use, good or not; 0: any is */
 } tess_gpu_conf;
 
 /* What the machine has for the tiles of one step. */

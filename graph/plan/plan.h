@@ -118,7 +118,7 @@ typedef struct tess_level {
     uint8_t *used, *leave;       /* [use]: of the two enums above */
     bool homes;                  /* homes are chosen for tiles that outlast the list, too */
     int rounds, last_rounds;     /* rounds of the search for prices, while choosing and for the bound */
-    uint64_t refuse;             /* of who moves so much in a step nothing more is asked; 0: of nobody */
+    uint64_t refuse;             /* a choice that moves so many bytes in a step is of no use; 0: any is */
     bool quick;                  /* the list is so long that one slack and one order by prices must do */
     const tess_rates *rates;     /* the engine minimizes the time of a step by these; NULL: the bytes that move */
     int workers;                 /* how many the time is for */

@@ -249,10 +249,9 @@ ram="zero_optimization.stage=3 parallel.tensor=4"
 rows=activation_checkpointing.partition_activations=true
 # ZeRO-Infinity: the largest models, with all states on the nodes' drives, one sequence of 1024 a GPU. Of the largest a block is
 # shared out within a machine, since no rank has room for a whole one's weights and gradients, and tiles are few.
-free="width, sequences" why="14 bytes a parameter at rest, where it has 16 and more; published is what was run"
+free="width, sequences, tensor (16)" why="14 bytes a parameter at rest, where it has 16 and more; published is what was run"
 # shellcheck disable=SC2086
 {
-    free="width, sequences, tensor (16)"
     fits infinity-30t "largest on 512 V100s with drives" 30e12 480 dgx2-v100 32 16 102400 256 1024 1 $nvme parallel.tensor=16 tiles.elements=2147483648
     free="width, sequences"
     fits infinity-dgx2 "largest on a DGX-2 with drives" 1e12 256 dgx2-v100 1 16 25600 160 1024 1 $nvme

@@ -132,7 +132,11 @@ static void add_messages(void *machine, FILE *out, tess_bench_run *b, double med
     tess_bench_print(out, b, median, p, steps);
     tess_message_traffic(&sent, &received);
     const double cores = tess_message_cores() - b->cores;
-    if (cores > 0) m->message_rate = fmax(m->message_rate, (double)(received - b->received) / cores);
+    if (cores > 0)
+        m->message_rate = fmax(m->message_rate, (double)(received - b->received) / cores);
+    else
+        tess_note("what messages take of cores was not measured: %s carries them (parallel.carrier=mpi can be)",
+                  tess_message_carrier());
 }
 
 /* Several ranks, which are all of this machine, add what messages take of its cores. */
@@ -141,7 +145,8 @@ static tess_status bench_ranks(const tess_config *c, int steps, const char *path
     tess_simulated m = {0};
     TESS_TRY(tess_ranks_agree(tess_rank() ? TESS_OK : tess_machine_read(path, &m)));
     if (tess_share_read()->ranks < tess_ranks())
-        return tess_error(TESS_INVALID, path, "is of one machine, and these %d ranks are on several", tess_ranks());
+        return tess_ranks_agree(
+            tess_error(TESS_INVALID, path, "is of one machine, and these %d ranks are on several", tess_ranks()));
     TESS_TRY(tess_bench_told(c, steps, out, NULL, NULL, add_messages, &m));
     return tess_ranks_agree(tess_rank() ? TESS_OK : tess_machine_write(path, &m));
 }
