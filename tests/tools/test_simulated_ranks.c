@@ -191,6 +191,24 @@ TEST(where_all_ranks_own_a_tile_one_of_each_sixteen_is_there)
         CHECK_SAY("%f s, %.0f bytes between nodes; folded %f s, %.0f", seconds[0], far[0], seconds[1], far[1]);
 }
 
+/* From 16 data ranks to 32 a step grows little: what a rank that is not there sends back takes as long as sums do here,
+ * not as what lies between two parameters' messages. */
+TEST(who_is_not_there_adds_up_as_fast_as_who_is)
+{
+    double step[2];
+    SIMULATE_SETUP();
+    write_text("node.json", FOLDED_NODE);
+    for (int k = 0; k < 2; k++) {
+        DONE("simulate", "run.json", "--machine", "node.json", "--nodes", k ? "32" : "16", "--fold", "auto", "--steps",
+             "1",
+             "model={\"model_type\": \"gpt2\", \"n_layer\": 4, \"n_embd\": 64, \"n_head\": 4, \"vocab_size\": 300}",
+             "parallel.tensor=2", "parallel.pipeline=2", "zero_optimization.stage=0", BATCH,
+             k ? "train_batch_size=256" : "train_batch_size=128");
+        step[k] = behind(ran.out, "\nstep      ");
+    }
+    if (!(step[1] < 2 * step[0])) CHECK_SAY("16 data ranks take %.6f s a step, 32 take %.6f", step[0], step[1]);
+}
+
 TEST(a_folded_run_gives_the_same_digits_and_a_timeline_of_who_was_there)
 {
     SIMULATE_SETUP();
