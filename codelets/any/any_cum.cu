@@ -1,6 +1,6 @@
 /* any_cum: a thread goes along one line, beside threads that do not meet it. */
-#include "cuda.h"
 #include "cum_impl.h"
+#include "kernels.h"
 
 constexpr int CUM_THREADS = 128;
 

@@ -1,6 +1,6 @@
 /* any_loss: by one thread; on the CPU, a step's end would wait for it. */
 #include "any.h"
-#include "cuda.h"
+#include "kernels.h"
 
 TESS_KERNEL(WARP)
 any_loss_kernel(const float *x, const float *beside, double *sum, float *dx, int64_t numbers, float scale)

@@ -5,7 +5,7 @@
 #ifndef TESS_MAP_CUDA_H
 #define TESS_MAP_CUDA_H
 #include "any.h"
-#include "cuda.h"
+#include "kernels.h"
 #include "whole.h"
 
 constexpr int MAP_EACH = 4; /* elements of a thread */

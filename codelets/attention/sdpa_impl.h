@@ -18,7 +18,7 @@
 #ifndef TESS_SDPA_IMPL_H
 #define TESS_SDPA_IMPL_H
 #include "attention_seen_impl.h"
-#include "cudnn.h"
+#include "cudnn_calls.h"
 
 /* The tensors of a graph that have memory, by their numbers in the library; then numbers that are told by value. */
 enum { SDPA_Q = 1, SDPA_K, SDPA_V, SDPA_Y, SDPA_LSE, SDPA_DY, SDPA_DQ, SDPA_DK, SDPA_DV, SDPA_DELTA };

@@ -1,5 +1,5 @@
 /* dropout: the mask of dropout.c, bit for bit. */
-#include "cuda.h"
+#include "kernels.h"
 
 template <tess_dtype T> struct drop {
     const void *x;

@@ -1,5 +1,5 @@
 /* scale: x times a constant. */
-#include "cuda.h"
+#include "kernels.h"
 
 struct times {
     float by;

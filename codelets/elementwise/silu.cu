@@ -1,5 +1,5 @@
 /* silu: x sigmoid(x). */
-#include "cuda.h"
+#include "kernels.h"
 
 struct silu {
     static TESS_DEVICE float value(float x) { return __fdividef(x, 1 + __expf(-x)); }

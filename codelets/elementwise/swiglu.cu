@@ -1,5 +1,5 @@
 /* swiglu: a block a row. */
-#include "cuda.h"
+#include "kernels.h"
 
 constexpr int THREADS = 256;
 

@@ -1,5 +1,5 @@
 /* tanh: cap tanh(x / cap). */
-#include "cuda.h"
+#include "kernels.h"
 
 struct capped {
     float cap;

@@ -1,7 +1,7 @@
 /* balance: a warp a row finds what its softmax is divided by; then a block an expert and sequence sums down the rows.
  */
 #include "balance_impl.h"
-#include "cuda.h"
+#include "kernels.h"
 
 constexpr int THREADS = 256, ROWS = THREADS / WARP;
 

@@ -1,5 +1,5 @@
 /* combine: a block a row sums its places by their weights; back, a block a choice. */
-#include "cuda.h"
+#include "kernels.h"
 #include "order_impl.h"
 
 constexpr int THREADS = 256;

@@ -1,5 +1,5 @@
 /* dispatch: a block a place copies its row; back, a block a row sums its places in the order in which it chose. */
-#include "cuda.h"
+#include "kernels.h"
 #include "order_impl.h"
 
 constexpr int THREADS = 256;

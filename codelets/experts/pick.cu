@@ -1,5 +1,5 @@
 /* pick: one row of each sequence, named by an index. */
-#include "cuda.h"
+#include "kernels.h"
 
 constexpr int THREADS = 256;
 

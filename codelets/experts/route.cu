@@ -1,6 +1,6 @@
 /* route: a warp a row finds the experts that it chooses; then a block an expert counts its rows, and gives them places
  * in their order. */
-#include "cuda.h"
+#include "kernels.h"
 #include "order_impl.h"
 
 constexpr int THREADS = 256, ROWS = THREADS / WARP;

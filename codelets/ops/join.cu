@@ -1,5 +1,5 @@
 /* join: stripes of columns become one tensor. */
-#include "cuda.h"
+#include "kernels.h"
 
 constexpr int THREADS = 256;
 

@@ -1,6 +1,6 @@
 /* rope: a block a row, whose angles are computed once for all heads. How fast pairs turn comes with the launch: a power
  * in double a pair and row takes a GPU that has few units for double a thousand times as long as all the rest. */
-#include "cuda.h"
+#include "kernels.h"
 #include "rope_impl.h"
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * 150 MiB of RAM before anything is multiplied, and a process without a GPU multiplies nothing with it. */
 #ifndef TESS_CUBLAS_IMPL_H
 #define TESS_CUBLAS_IMPL_H
-#include "cuda.h"
+#include "kernels.h"
 #ifdef TESS_EMULATED
 #include "emulated_lt.h"
 #else

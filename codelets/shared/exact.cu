@@ -1,7 +1,7 @@
 /* exact: the sum of squares as exact.c has it: every row in update.h's order, the rows' sums added without
  * rounding. Limbs are integers, so atomics have no order that shows. And what adds and rounds finished sums. */
-#include "cuda.h"
 #include "exact.h"
+#include "kernels.h"
 
 constexpr int LANES = TESS_SQUARE_LANES, ROWS = 4; /* of a block */
 

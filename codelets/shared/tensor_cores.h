@@ -10,7 +10,7 @@
  */
 #ifndef TESS_TENSOR_IMPL_H
 #define TESS_TENSOR_IMPL_H
-#include "cuda.h"
+#include "kernels.h"
 
 typedef uint16_t bf16; /* as stored */
 

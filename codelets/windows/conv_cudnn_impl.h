@@ -9,7 +9,7 @@
 #ifndef TESS_CONV_CUDNN_IMPL_H
 #define TESS_CONV_CUDNN_IMPL_H
 #include "conv_impl.h"
-#include "cudnn.h"
+#include "cudnn_calls.h"
 #include "store_cuda.h"
 
 /* A plan is made for this; all of it is compared, byte by byte. */

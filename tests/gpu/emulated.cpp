@@ -5,7 +5,7 @@
 #include "balance_impl.h"
 #include "buckets_cuda_impl.h"
 #include "conv_impl.h"
-#include "cudnn.h"
+#include "cudnn_calls.h"
 #include "cudnn_choice.h"
 #include "cum_impl.h"
 #include "dot_impl.h"

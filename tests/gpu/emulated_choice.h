@@ -1,9 +1,9 @@
 /* emulated_choice: what tests of ops share that may be cuDNN's, whose stand-in is emulated_dnn.cpp. */
 #ifndef TESS_TESTS_EMULATED_CHOICE_H
 #define TESS_TESTS_EMULATED_CHOICE_H
-#include "cuda.h"
 #include "cudnn_choice.h"
 #include "emulated_dnn.h"
+#include "kernels.h"
 
 static inline tess_cudnn_choice emulated_choose(tess_body settle, bool wanted, bool trusted)
 {

@@ -4,8 +4,8 @@
  * memory that nobody touched, of which the last rows have something in them. The emulation runs the first and the last
  * blocks of each launch, and the last rows must come out as those of a tile that has no others. */
 #define TESS_EMULATED
-#include "cuda.h"
 #include "exact.h"
+#include "kernels.h"
 #define CHECK_MAIN
 #include "check.h"
 #include <stdarg.h>

@@ -3,7 +3,7 @@
  * bits, and of ones, whose sums must be k to the last bit. Built twice: on a GPU at the sizes of models, where the
  * library takes the kernels that count, and over the emulated library, which refuses what it may. Exit 77 without a
  * GPU. */
-#include "cuda.h"
+#include "kernels.h"
 #define main check_main
 #define CHECK_MAIN
 #include "check.h"

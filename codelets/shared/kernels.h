@@ -1,4 +1,4 @@
-/* cuda: what the CUDA bodies of this room are written with. NAME.cu beside NAME.c holds kernels and launchers; a
+/* kernels: what the CUDA bodies of this room are written with. NAME.cu beside NAME.c holds kernels and launchers; a
  * launcher is a tess_body, tess_cuda_<op>_f32, _bf16 or _f16, that puts kernels on w->stream and returns:
  *
  *     struct twice {
@@ -15,8 +15,8 @@
  *
  * With TESS_EMULATED the same source is C++ for the CPU, thread by thread, so that tests can run it without a GPU.
  */
-#ifndef TESS_CUDA_IMPL_H
-#define TESS_CUDA_IMPL_H
+#ifndef TESS_KERNELS_H
+#define TESS_KERNELS_H
 #ifdef TESS_EMULATED
 #include "emulate.h"
 #else
@@ -32,7 +32,10 @@ extern "C" {
 #include "scalar.h"
 #include "update.h"
 
+/* A function of kernels, and one that launchers call too. nvcc takes a call of a TESS_DEVICE function on the host
+ * without a word, and makes of it one of exit(1): tests/gpu/host_stubs looks for those. */
 #define TESS_DEVICE __device__ __forceinline__
+#define TESS_BOTH   __host__ __device__ __forceinline__
 
 #ifndef TESS_CUDA_NAME
 #define TESS_CUDA_NAME(body) tess_cuda_##body
@@ -159,7 +162,7 @@ TESS_DEVICE uint16_t to_f16(float x)
     return __half_as_ushort(__float2half_rn(x));
 }
 #endif
-TESS_DEVICE constexpr bool is_half(tess_dtype t)
+TESS_BOTH constexpr bool is_half(tess_dtype t)
 {
     return t == TESS_BF16 || t == TESS_F16;
 }
@@ -181,11 +184,11 @@ template <tess_dtype T> TESS_DEVICE uint32_t to_half2(float lo, float hi)
     return (uint32_t)to_half<T>(lo) | (uint32_t)to_half<T>(hi) << 16;
 }
 
-TESS_DEVICE const void *at(const void *x, int64_t i, tess_dtype t)
+TESS_BOTH const void *at(const void *x, int64_t i, tess_dtype t)
 {
     return (const char *)x + i * (is_half(t) ? 2 : 4);
 }
-TESS_DEVICE void *at(void *x, int64_t i, tess_dtype t)
+TESS_BOTH void *at(void *x, int64_t i, tess_dtype t)
 {
     return (char *)x + i * (is_half(t) ? 2 : 4);
 }

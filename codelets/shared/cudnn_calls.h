@@ -1,15 +1,15 @@
-/* cudnn: as much of cuDNN's C backend as attention and convolutions on a GPU call. The library is looked for when it is
- * first asked for, and no build needs it or its header: what the header says is written down in cudnn_names.h, where it
- * has one number in all of version 9 (tests/gpu/test_cudnn.cpp compares, where there is a header).
+/* cudnn_calls: as much of cuDNN's C backend as attention and convolutions on a GPU call. The library is looked for when
+ * it is first asked for, and no build needs it or its header: what the header says is written down in cudnn_names.h,
+ * where it has one number in all of version 9 (tests/gpu/test_cudnn.cpp compares, where there is a header).
  *
  *     static dnn_library<mine, 64> library;         // "mine" is compared byte by byte: what a plan is made for
  *     static void dnn_describe(dnn_graph *g, const mine &of);
  *     dnn_plan<mine> *p = dnn_plan_of(&library, w, of, room);
  *     if (p->plan) status = dnn_execute(&library, w, p, &pointers, workspace);
  */
-#ifndef TESS_CUDNN_H
-#define TESS_CUDNN_H
-#include "cuda.h"
+#ifndef TESS_CUDNN_CALLS_H
+#define TESS_CUDNN_CALLS_H
+#include "kernels.h"
 #ifdef TESS_EMULATED
 #include "emulated_runtime.h"
 #endif
