@@ -4,6 +4,9 @@
 #include <starpu.h>
 #include <stdatomic.h>
 #include <time.h>
+#ifdef TESS_EMULATED_GPU
+#include "../../tests/gpu/emulated_cuda.h"
+#endif
 
 static struct {
     clockid_t clock;
@@ -29,6 +32,9 @@ void tess_body_model(struct starpu_perfmodel *m)
 
 void tess_body_run(const tess_codelet *cl, const tess_work *w)
 {
+#ifdef TESS_EMULATED_GPU
+    if (tess_emulated_cpu(w)) return;
+#endif
     cl->cpu(w);
 }
 

@@ -17,6 +17,7 @@
  *     TESS_EMULATED_TOGETHER=FILE  processes that share the devices: contexts and memory of all count
  *     TESS_EMULATED_LATE=RANK      a rank whose resets take a second longer
  *     TESS_EMULATED_ERROR=35       what the driver says instead of having devices (0: it has them)
+ *     TESS_EMULATED_DRY=FILE       nothing is computed or copied, all takes its time (emulated_dry.c)
  *     TESS_EMULATED_REPORT=FILE    to which a line is added at the end: contexts, copies, and what was loaded when
  *
  * The program's own symbols come before those of the libraries, so this takes the place of libcudart for StarPU too. */
@@ -61,7 +62,8 @@ static long setting(const char *name, long otherwise)
 }
 static size_t device_bytes(void)
 {
-    return (size_t)setting("TESS_EMULATED_GPU", 4096) << 20;
+    const char *text = getenv("TESS_EMULATED_GPU");
+    return !text && emulated_dry() ? emulated_dry_bytes() : (size_t)(text ? atol(text) : 4096) << 20;
 }
 static int devices(void)
 {
@@ -245,14 +247,28 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
     return cudaSuccess;
 }
 
+/* NaN, as floats; or nothing, where nothing is computed. */
+static bool get_memory(void **p, size_t bytes)
+{
+    if (!emulated_dry()) return !posix_memalign(p, 256, bytes) && memset(*p, 0xff, bytes);
+    *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return *p != MAP_FAILED;
+}
+static void put_memory(void *p, size_t bytes)
+{
+    if (emulated_dry())
+        munmap(p, bytes);
+    else
+        free(memset(p, 0xff, bytes));
+}
+
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
     const int id = emulated_device();
     cudaError_t error = cudaErrorMemoryAllocation;
     pthread_mutex_lock(&lock);
     struct piece *piece = malloc(sizeof *piece);
-    if (piece && taken(id) + bytes <= device_bytes() && !posix_memalign(p, 256, bytes ? bytes : 1)) {
-        memset(*p, 0xff, bytes); /* as floats, NaN */
+    if (piece && taken(id) + bytes <= device_bytes() && get_memory(p, bytes ? bytes : 1)) {
         *piece = (struct piece){*p, bytes, device[id].first};
         device[id].first = piece;
         __atomic_fetch_add(&use[id].bytes, bytes, __ATOMIC_RELAXED);
@@ -269,8 +285,7 @@ static bool take_back(int id, const void *p)
     if (!piece) return false;
     *at = piece->next;
     __atomic_fetch_sub(&use[id].bytes, piece->bytes, __ATOMIC_RELAXED);
-    memset(piece->at, 0xff, piece->bytes);
-    free(piece->at);
+    put_memory(piece->at, piece->bytes ? piece->bytes : 1);
     free(piece);
     return true;
 }
@@ -361,7 +376,10 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags)
     (void)flags;
     emulated_device();
     if (emulated_is_pinned(p, 1)) return cudaErrorHostMemoryAlreadyRegistered;
-    check_nobody_waits();
+    if (emulated_dry())
+        emulated_dry_pin(bytes);
+    else
+        check_nobody_waits();
     add_pinned(p, bytes);
     return cudaSuccess;
 }

@@ -9,6 +9,8 @@ enum { EMULATED_DEVICES = 8 };
 
 /* Puts a body on w->stream, as a launch does: it runs there when those before it have ended, and no sooner. */
 void tess_emulated_run(tess_body body, const tess_work *w);
+/* Lets a CPU body's time go by where nothing is computed (emulated_dry.c); false: it is to run. */
+bool tess_emulated_cpu(const tess_work *w);
 
 /* ---- emulated_cuda.c: devices and memory ---- */
 
@@ -36,4 +38,18 @@ void emulated_forget(int device);
 void emulated_until(cudaStream_t stream, bool (*ended)(void *of), void *of);
 /* Draws a number below n; of one sequence for a seed. */
 unsigned emulated_draw(unsigned n);
+
+/* ---- emulated_dry.c: time alone; but for the first these are called only where that is so ---- */
+
+bool emulated_dry(void);
+/* Returns the bytes of each device. */
+size_t emulated_dry_bytes(void);
+/* Returns when a copy ends, or a body, that begins no sooner than `from`. */
+double emulated_dry_copy(double from, size_t bytes, bool back);
+double emulated_dry_body(double from, const tess_work *w);
+/* Lets the time go by in which RAM is touched and pinned. */
+void emulated_dry_pin(size_t bytes);
+/* Returns whether that moment is past, or waits for it. */
+bool emulated_dry_past(double when);
+void emulated_dry_wait(double when);
 #endif

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { SMALL = 4096 }; /* bytes that are copied even where nothing else is */
 enum what { COPY, FILL, BODY, MARK, UNTIL };
 struct job {
     enum what what;
@@ -28,12 +29,14 @@ struct job {
 };
 /* Never freed, so that a dead handle is known. */
 struct CUstream_st {
+    double until; /* dry: when all that is on it has ended */
     int device;
     bool alive, running;
     struct job *first, **last;
     struct CUstream_st *next;
 };
 struct CUevent_st {
+    double at; /* dry */
     int device;
     bool alive;
     uint64_t recorded, reached;
@@ -156,10 +159,25 @@ static void append(struct CUstream_st *s, const struct job *what)
     s->last = &j->next;
 }
 
+/* Where nothing is computed nothing waits for a thread: the stream's end moves on. */
+static void pass(struct CUstream_st *s, const struct job *j)
+{
+    const double from = s->until;
+    if (j->what == COPY) s->until = emulated_dry_copy(from, j->bytes, j->value == cudaMemcpyDeviceToHost);
+    if (j->what == COPY && j->bytes <= SMALL) memcpy(j->to, j->from, j->bytes);
+    if (j->what == BODY) s->until = emulated_dry_body(from, &j->work);
+    if (j->what == MARK) j->event->at = from;
+    while (j->what == UNTIL && !j->ended(j->of)) usleep(20);
+}
+
 /* A copy is two things, so that a body of another stream, which should have waited for it, comes between and finds what
  * is nobody's. */
 static void add(struct CUstream_st *s, const struct job *what)
 {
+    if (emulated_dry()) {
+        pass(s, what);
+        return;
+    }
     pthread_mutex_lock(&lock);
     start_thread(s->device);
     if (what->what == COPY) append(s, &(struct job){.what = FILL, .to = what->to, .value = 0xff, .bytes = what->bytes});
@@ -175,10 +193,14 @@ static bool is_idle(const struct CUstream_st *s)
 
 void emulated_drain(int device)
 {
+    double last = 0;
     pthread_mutex_lock(&lock);
+    for (struct CUstream_st *s = streams; s; s = s->next)
+        if (s->device == device && s->until > last) last = s->until;
     for (struct CUstream_st *s = streams; s; s = s->next)
         while (s->device == device && !is_idle(s)) pthread_cond_wait(&ended, &lock);
     pthread_mutex_unlock(&lock);
+    emulated_dry_wait(last);
 }
 
 void emulated_forget(int device)
@@ -207,27 +229,31 @@ void tess_emulated_run(tess_body body, const tess_work *w)
     for (unsigned i = 0; i < w->nbuf; i++)
         if (w->buf[i].ptr && w->buf[i].bytes && !emulated_is_on(device, w->buf[i].ptr, w->buf[i].bytes))
             emulated_broken("%s: its buffer %u is not on device %d", w->task ? w->task->cl->name : "a body", i, device);
+    emulated_counts.bodies++;
+    if (emulated_dry()) {
+        add(s, &j);
+        return;
+    }
     tess_view *view = malloc((w->nbuf ? w->nbuf : 1) * sizeof *view);
     if (!view) abort();
     memcpy(view, w->buf, w->nbuf * sizeof *view);
     j.work.buf = view;
-    emulated_counts.bodies++;
     add(s, &j);
 }
 
 /* The stream that no name is given to waits for all of the device, and all wait for it. */
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
-    (void)kind;
     emulated_drain(emulated_device());
-    memcpy(to, from, bytes);
+    if (emulated_dry()) emulated_dry_wait(emulated_dry_copy(0, bytes, kind == cudaMemcpyDeviceToHost));
+    if (!emulated_dry() || bytes <= SMALL) memcpy(to, from, bytes);
     return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     if (!stream) return cudaMemcpy(to, from, bytes, kind);
     check_stream(stream, "a copy");
-    add(stream, &(struct job){.what = COPY, .to = to, .from = from, .bytes = bytes});
+    add(stream, &(struct job){.what = COPY, .to = to, .from = from, .bytes = bytes, .value = (int)kind});
     __atomic_add_fetch(&emulated_counts.copies, 1, __ATOMIC_RELAXED);
     if (emulated_is_pinned(to, bytes) && emulated_is_pinned(from, bytes)) return cudaSuccess;
     __atomic_add_fetch(&emulated_counts.pageable, 1, __ATOMIC_RELAXED);
@@ -249,7 +275,7 @@ cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int f
 cudaError_t cudaMemset(void *p, int value, size_t bytes)
 {
     emulated_drain(emulated_device());
-    memset(p, value, bytes);
+    if (!emulated_dry()) memset(p, value, bytes);
     return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream)
@@ -297,6 +323,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     check_stream(stream, "a wait");
+    emulated_dry_wait(stream->until);
     pthread_mutex_lock(&lock);
     while (!is_idle(stream)) pthread_cond_wait(&ended, &lock);
     pthread_mutex_unlock(&lock);
@@ -306,7 +333,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     check_stream(stream, "a query");
     pthread_mutex_lock(&lock);
-    const bool idle = is_idle(stream);
+    const bool idle = is_idle(stream) && emulated_dry_past(stream->until);
     pthread_mutex_unlock(&lock);
     return idle ? cudaSuccess : cudaErrorNotReady;
 }
@@ -351,15 +378,16 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     check_event(event);
     pthread_mutex_lock(&lock);
-    const bool is = event->reached == event->recorded;
+    const bool is = emulated_dry() ? emulated_dry_past(event->at) : event->reached == event->recorded;
     pthread_mutex_unlock(&lock);
     return is ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     check_event(event);
+    emulated_dry_wait(event->at);
     pthread_mutex_lock(&lock);
-    while (event->reached != event->recorded) pthread_cond_wait(&ended, &lock);
+    while (!emulated_dry() && event->reached != event->recorded) pthread_cond_wait(&ended, &lock);
     pthread_mutex_unlock(&lock);
     return cudaSuccess;
 }

@@ -1,6 +1,8 @@
-/* What a machine's rates allow. */
+/* What a machine's rates allow, and what a body says that computes nothing. */
 #include "simulated.h"
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 double tess_simulated_bound(const tess_simulated *m, tess_dtype t, tess_cost cost)
@@ -53,7 +55,40 @@ double tess_simulated_gpu_bound(const tess_simulated_gpus *g, tess_dtype t, tess
     return fmax(cost.flops / g->matrix_rate[t == TESS_F32 ? TESS_F32 : TESS_BF16], memory) + cost.passes / g->copy_rate;
 }
 
+static void name_of(const tess_codelet *cl, char name[64])
+{
+    snprintf(name, 64, "%.50s %s", cl->name, tess_dtype_name(cl->dtype));
+}
+
+/* The share of a GPU's rates that the codelet is said to reach, or else what its like do. */
+static double gpu_share_of(const tess_simulated_gpus *g, const char *codelet, tess_cost cost)
+{
+    for (int i = 0; i < g->shares; i++)
+        if (!strcmp(g->share[i].codelet, codelet)) return g->share[i].share;
+    return cost.flops > 0 ? g->matrix_share : g->copy_share;
+}
+
+double tess_simulated_task_seconds(const tess_simulated *m, const tess_task *t, bool gpu)
+{
+    const tess_simulated_gpus *g = &m->gpus;
+    const tess_cost cost = tess_task_cost(t);
+    const tess_dtype dtype = t->cl->dtype;
+    char name[64];
+    name_of(t->cl, name);
+    return gpu ? tess_simulated_gpu_bound(g, dtype, cost) / gpu_share_of(g, name, cost) + g->task_seconds
+               : tess_simulated_bound(m, dtype, cost) / tess_simulated_share_of(m, name, cost) + m->task_seconds;
+}
+
 bool tess_simulated_peers(const tess_simulated_gpus *g, int from, int to)
 {
     return g->peer_rate > 0 && (!g->pairs || g->pair[from][to]);
+}
+
+void tess_simulated_choose(const tess_task *t)
+{
+    if (t->option != TESS_MAKES_CHOICE || !t->choice) return;
+    int32_t *offset = tess_alloc(((size_t)t->choice->options + 1) * sizeof *offset);
+    for (int64_t k = 0; k <= t->choice->options; k++) offset[k] = (int32_t)k;
+    tess_choice_make(t->choice, offset);
+    free(offset);
 }

@@ -183,53 +183,10 @@ static void leave_results(const tess_work *w)
     tess_simulated_choose(t);
 }
 
-/* Of experts every one is chosen, as a plan reckons. */
-void tess_simulated_choose(const tess_task *t)
-{
-    if (t->option != TESS_MAKES_CHOICE || !t->choice) return;
-    int32_t *offset = tess_alloc(((size_t)t->choice->options + 1) * sizeof *offset);
-    for (int64_t k = 0; k <= t->choice->options; k++) offset[k] = (int32_t)k;
-    tess_choice_make(t->choice, offset);
-    free(offset);
-}
-
-static void name_of(const tess_codelet *cl, char name[64])
-{
-    snprintf(name, 64, "%.50s %s", cl->name, tess_dtype_name(cl->dtype));
-}
-
-/* The share of a GPU's rates that the codelet is said to reach, or else what its like do. */
-static double share_of(const tess_simulated_share *share, int shares, const tess_codelet *cl, double others)
-{
-    char name[64];
-    name_of(cl, name);
-    for (int i = 0; i < shares; i++)
-        if (!strcmp(share[i].codelet, name)) return share[i].share;
-    return others;
-}
-
-static double seconds_of(const tess_task *t)
-{
-    const tess_simulated *m = tess_simulated_machine();
-    const tess_cost cost = tess_task_cost(t);
-    char name[64];
-    name_of(t->cl, name);
-    return tess_simulated_bound(m, t->cl->dtype, cost) / tess_simulated_share_of(m, name, cost);
-}
-
-static double gpu_seconds_of(const tess_task *t)
-{
-    const tess_simulated_gpus *g = &tess_simulated_machine()->gpus;
-    const tess_cost cost = tess_task_cost(t);
-    const double others = cost.flops > 0 ? g->matrix_share : g->copy_share;
-    return tess_simulated_gpu_bound(g, t->cl->dtype, cost) / share_of(g->share, g->shares, t->cl, others) +
-           g->task_seconds;
-}
-
 double tess_simulated_seconds(const tess_task *t, bool gpu)
 {
     if (t->cl == &tess_message) return tess_simulated_message_seconds(t->arg);
-    return gpu ? gpu_seconds_of(t) : seconds_of(t) + tess_simulated_machine()->task_seconds;
+    return tess_simulated_task_seconds(tess_simulated_machine(), t, gpu);
 }
 
 /* What a GPU takes for a task is what is said here. Policies that ask hear it too: of nothing they would learn nothing.
