@@ -32,8 +32,8 @@ typedef struct tess_placement {
 typedef struct tess_gpu_placement {
     uint64_t needed;        /* the least memory that may do */
     uint64_t memory;        /* what tiles have of the GPU's memory; 0: there is no plan for a GPU */
-    uint64_t room;          /* of it, the part whose tiles come and go by the plan; StarPU has the rest for inputs, */
-    bool states;            /* scratch and, if this is true, optimizer states that it moves for updates on the GPU */
+    uint64_t room;          /* of it, the part whose tiles come and go by the plan; StarPU has the rest for inputs and
+                               scratch */
     uint64_t all;           /* the room in which no tile would ever have to leave */
     uint64_t read, written; /* copied to the GPU and back from it in a step */
     uint64_t bound;         /* no plan copies less, both ways together */

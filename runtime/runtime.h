@@ -46,7 +46,6 @@ typedef struct tess_rooms {
     uint64_t cpu_bytes; /* the cap on RAM where the plan chose it; 0: the machine's */
     uint64_t cpu_tiles; /* RAM that the tiles which flow have at a time; 0: they do not */
     uint64_t gpu_tiles; /* memory that tiles have by plan on the one GPU; 0: there is no plan for it */
-    bool gpu_states;    /* StarPU has memory beside them for optimizer states, which it moves there */
     bool pipeline;      /* ranks are sections of a pipeline: a micro-batch's kernels queue behind fewer of others */
     unsigned lanes;     /* of messages between GPUs, which pass each other, the same on all ranks; 0: one */
 } tess_rooms;
@@ -422,10 +421,10 @@ tess_status tess_wait(void) TESS_NODISCARD;
 bool tess_tile_flows(const tess_tile *t);
 /* Returns whether a tile that flows leaves RAM after this use: for good, or for its home on the disk. */
 bool tess_use_leaves(const tess_use *u);
-/* Where a task runs if there is a GPU. MAYBE: StarPU chooses; it is an update of states that do not live there. */
-typedef enum tess_gpu_part { TESS_NEVER, TESS_MAYBE, TESS_ALWAYS } tess_gpu_part;
-/* Returns whether a task runs on the GPU. */
-tess_gpu_part tess_task_on_gpu(const tess_task *t);
+/* Returns whether a GPU has a body for the task. */
+bool tess_task_can_gpu(const tess_task *t);
+/* Returns whether the task runs on the GPU: one that can does, but for an update of states that do not live there. */
+bool tess_task_on_gpu(const tess_task *t);
 /* Returns whether a tile has a place on the GPU by plan, when it is used there. */
 bool tess_tile_has_place(const tess_tile *t);
 /* Returns the seconds since it was last asked that workers had no task, a share of all of them, while tiles were under

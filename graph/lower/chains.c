@@ -34,7 +34,7 @@ static enum kind kind_of(const tess_task *t)
         (unsigned)t->cl->dtype >= TESS_REAL_DTYPES)
         return ALONE;
     if (t->cl->either) return BESIDE;
-    return tess_gpus() > 0 && tess_task_on_gpu(t) == TESS_NEVER ? ALONE : FOLLOWS;
+    return tess_gpus() > 0 && !tess_task_can_gpu(t) ? ALONE : FOLLOWS;
 }
 
 /* Whether the task may join the group, for all that is in it. */

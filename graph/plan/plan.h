@@ -47,7 +47,7 @@ typedef struct tess_plan_tile {
     bool lasts;     /* its contents outlast the list */
 } tess_plan_tile;
 
-/* Where a task can run. EITHER is the GPU, too, if all states that the task uses live there or may be copied. */
+/* Where a task can run. EITHER is the GPU if all states that the task uses live there, else a core. */
 typedef enum tess_plan_where {
     TESS_RUNS_ON_CPU,
     TESS_RUNS_ON_GPU,
@@ -97,7 +97,6 @@ void tess_marks_free(tess_marks *m);
 enum {
     TESS_USED_ELSEWHERE, /* on the level below */
     TESS_USED_HERE,      /* on this level */
-    TESS_USED_EITHER,    /* on this level, or on the one below: the tile cannot live here alone */
 };
 /* Whether the tile leaves after a use. */
 enum {

@@ -1,8 +1,8 @@
 /* A GPU's memory above RAM: the level, and which of the optimizer's states live there.
  *
- * Other than in RAM, not every task is there. Tasks that may run on either side (the optimizer's) count as the GPU's
- * where its memory has room for their states: then staying saves what StarPU would copy to run them there, or leaves it
- * the choice.
+ * Other than in RAM, not every task is there. The optimizer's updates are where their states live: on the GPU, which is
+ * their home as far as it has room that nothing else needs, or with the cores. So what is copied is what the plan
+ * counts: of an update by the cores its gradient, and the weight that it makes.
  *
  * What StarPU would do by itself is to let go what was not used for longest, which in a step that goes down and up
  * again, and then repeats, is what it needs next. */
@@ -10,8 +10,8 @@
 #include <stdlib.h>
 
 /* Parts of the room: for tiles that come early and leave late, and for what lies unused between pieces of many sizes.
- * Updates for which there must be room beside it, since StarPU loads some ahead. */
-enum { LATE_PART = 16, BETWEEN_PART = 48, UPDATES = 5 };
+ */
+enum { LATE_PART = 16, BETWEEN_PART = 36 };
 enum { ALIGNED = 512 }; /* where tiles begin: what a small one takes beside its bytes */
 enum { ROUNDS = 200 };  /* of the prices' search */
 /* In which StarPU takes the GPU's memory for what is small. */
@@ -43,26 +43,20 @@ static uint64_t states_of(const tess_uses *u, size_t k, uint8_t *home, bool hous
     return bytes;
 }
 
-/* States that do not live on the GPU: of all updates, and the most that one uses. */
-static uint64_t count_states(const tess_uses *u, uint8_t *home, uint64_t *most)
+/* The bytes of states that do not live on the GPU. */
+static uint64_t count_states(const tess_uses *u, uint8_t *home)
 {
-    uint64_t all = *most = 0;
-    for (size_t k = 0; k < u->tasks; k++) {
-        if (u->task[k].where != TESS_RUNS_ON_EITHER) continue;
-        const uint64_t bytes = states_of(u, k, home, false);
-        all += bytes;
-        if (bytes > *most) *most = bytes;
-    }
+    uint64_t all = 0;
+    for (size_t k = 0; k < u->tasks; k++)
+        if (u->task[k].where == TESS_RUNS_ON_EITHER) all += states_of(u, k, home, false);
     return all;
 }
 
-/* A share of the states live on the GPU, in so many bytes that nothing else needs there, beside those in which StarPU
- * moves the others: those that the list updates last, which the next step waits for. */
-static void house_states(const tess_uses *u, uint8_t *home, double share, uint64_t room, uint64_t beside)
+/* A share of the states live on the GPU, in so many bytes that nothing else needs there: those that the list updates
+ * last, which the next step waits for. */
+static void house_states(const tess_uses *u, uint8_t *home, double share, uint64_t room)
 {
-    uint64_t most;
-    const uint64_t all = roomy(count_states(u, home, &most)), wanted = (uint64_t)(share * (double)all);
-    if (all > room || wanted < all) room = room > beside ? room - beside : 0;
+    const uint64_t wanted = (uint64_t)(share * (double)roomy(count_states(u, home)));
     if (wanted < room) room = wanted;
     for (size_t k = u->tasks; k-- > 0;) {
         if (u->task[k].where != TESS_RUNS_ON_EITHER) continue;
@@ -73,18 +67,10 @@ static void house_states(const tess_uses *u, uint8_t *home, double share, uint64
     }
 }
 
-/* What StarPU keeps for updates that it moves; 0 if they do not run on the GPU. */
-static uint64_t for_updates(const tess_uses *u, uint8_t *home, uint64_t memory)
-{
-    uint64_t most;
-    count_states(u, home, &most);
-    return UPDATES * most <= memory / 8 ? UPDATES * most : 0;
-}
-
 /* ---- the level ---- */
 
-/* Where the task is, updates of states that do not live on the GPU being there or not. */
-static uint8_t used_by(const tess_uses *u, size_t k, uint8_t *home, const tess_gpu_conf *conf, bool updates)
+/* Where the task is. */
+static uint8_t used_by(const tess_uses *u, size_t k, uint8_t *home, const tess_gpu_conf *conf)
 {
     switch (u->task[k].where) {
     case TESS_RUNS_ON_CPU:
@@ -92,8 +78,7 @@ static uint8_t used_by(const tess_uses *u, size_t k, uint8_t *home, const tess_g
     case TESS_IS_MESSAGE:
         return conf->messages ? TESS_USED_HERE : TESS_USED_ELSEWHERE;
     case TESS_RUNS_ON_EITHER:
-        if (states_of(u, k, home, false)) return updates ? TESS_USED_EITHER : TESS_USED_ELSEWHERE;
-        break;
+        return states_of(u, k, home, false) ? TESS_USED_ELSEWHERE : TESS_USED_HERE;
     case TESS_RUNS_ON_GPU:
         break;
     }
@@ -101,7 +86,7 @@ static uint8_t used_by(const tess_uses *u, size_t k, uint8_t *home, const tess_g
 }
 
 /* States have places only where they live; what outlasts the list and was given a home there stays out of this plan. */
-static void set_level(const tess_uses *u, const tess_gpu_conf *conf, bool updates, tess_marks *m, tess_level *l)
+static void set_level(const tess_uses *u, const tess_gpu_conf *conf, tess_marks *m, tess_level *l)
 {
     for (size_t t = 0; t < u->tiles; t++) {
         const tess_plan_tile *tile = &u->tile[t];
@@ -109,7 +94,7 @@ static void set_level(const tess_uses *u, const tess_gpu_conf *conf, bool update
         l->has[t] = tile->flows && (at_home || !is_state(tile)) && (conf->all || !tile->lasts || !at_home);
     }
     uint8_t *used = tess_alloc(u->tasks + 1);
-    for (size_t k = 0; k < u->tasks; k++) used[k] = used_by(u, k, m->home, conf, updates);
+    for (size_t k = 0; k < u->tasks; k++) used[k] = used_by(u, k, m->home, conf);
     for (size_t i = 0; i < u->uses; i++) {
         const uint32_t t = u->use[i].tile;
         l->used[i] = used[u->use[i].task];
@@ -127,19 +112,14 @@ static void prepare(const tess_uses *u, const tess_gpu_conf *conf, uint64_t fixe
     tess_placed placed;
     for (size_t t = 0; conf->all && t < u->tiles; t++) /* an earlier plan's homes are none */
         if (m->home[t] == TESS_TIER_GPU) m->home[t] = TESS_TIER_CPU;
-    uint64_t beside = for_updates(u, m->home, out->memory);
     if (conf->all) {
-        set_level(u, conf, true, m, l);
+        set_level(u, conf, m, l);
         out->all = roomy(tess_level_whole(u, l, m, &placed));
-        if (fixed + out->all < out->memory)
-            house_states(u, m->home, conf->states, out->memory - fixed - out->all, beside);
-        const uint64_t left = for_updates(u, m->home, out->memory);
-        beside = left <= beside ? left : 0;
+        if (fixed + out->all < out->memory) house_states(u, m->home, conf->states, out->memory - fixed - out->all);
     }
-    out->states = beside > 0;
-    out->needed = fixed + beside;
-    out->room = out->memory > out->needed ? out->memory - out->needed : 0;
-    set_level(u, conf, out->states, m, l);
+    out->needed = fixed;
+    out->room = out->memory > fixed ? out->memory - fixed : 0;
+    set_level(u, conf, m, l);
 }
 
 static tess_status place(const tess_uses *u, tess_level *l, uint64_t largest, tess_marks *m, tess_gpu_placement *out)

@@ -11,7 +11,7 @@ static bool flows(tess_role r)
 static tess_plan_where where(const tess_task *t)
 {
     if (t->cl == &tess_message) return TESS_IS_MESSAGE;
-    if (tess_task_on_gpu(t) == TESS_NEVER) return TESS_RUNS_ON_CPU;
+    if (!tess_task_can_gpu(t)) return TESS_RUNS_ON_CPU;
     return t->cl->either ? TESS_RUNS_ON_EITHER : TESS_RUNS_ON_GPU;
 }
 

@@ -161,7 +161,6 @@ tess_status tess_start_plan(const tess_machine *machine, const tess_plan *plan)
     return tess_start_rooms(&m, &(tess_rooms){.cpu_bytes = plan->cpu_bytes,
                                               .cpu_tiles = plan->ram.room,
                                               .gpu_tiles = plan->gpu.room,
-                                              .gpu_states = plan->gpu.states,
                                               .pipeline = plan->pipeline,
                                               .lanes = plan->lanes});
 }

@@ -37,16 +37,15 @@ void tess_ram_flow_forget(tess_tile *t);
 
 /* ---- gpu.c ---- */
 
-/* Begins a run whose tiles have so many bytes of the one GPU by plan; 0: there is no plan. `states`: StarPU has room
- * beside them for the optimizer's. */
-tess_status tess_gpu_flow_start(uint64_t room, bool states) TESS_NODISCARD;
+/* Begins a run whose tiles have so many bytes of the one GPU by plan; 0: there is no plan. */
+tess_status tess_gpu_flow_start(uint64_t room) TESS_NODISCARD;
 /* Ends it. */
 void tess_gpu_flow_stop(void);
 /* Returns whether places are given by plan. The functions below are called only where they are. */
 bool tess_gpu_flows(void);
 /* Makes what task[k] of n needs there ready, which is next, and looks ahead as far as places go. */
 tess_status tess_gpu_flow_ahead(const tess_task *task, size_t n, size_t k) TESS_NODISCARD;
-/* Returns where StarPU may run the task; 0 is anywhere. */
+/* Returns where StarPU runs the task. */
 uint32_t tess_gpu_flow_where(const tess_task *t);
 /* Takes note that a task was submitted. */
 void tess_gpu_flow_submitted(const tess_task *task);

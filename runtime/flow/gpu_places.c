@@ -17,9 +17,8 @@
  * What is used nowhere else lives on the GPU (TESS_TIER_GPU): it has no copy in RAM but while somebody looks at it
  * there, after which it comes home.
  *
- * What the optimizer alone uses and does not live here has no place: StarPU moves it, in the rest of the memory, when
- * it gives an update to the GPU, which it may where the parameter and its gradient are in their places. With several
- * GPUs in one process StarPU's choice is all there is. */
+ * What the optimizer alone uses and does not live here has no place: its updates are the cores'. With several GPUs in
+ * one process StarPU's choice is all there is. */
 #include "flow.h"
 #include "gpu.h"
 #include "messages.h"
@@ -45,7 +44,6 @@ struct departure {
 
 static struct {
     uint64_t room;
-    bool states; /* StarPU has room for the optimizer's */
     uintptr_t memory;
     tess_pool *pool;
     struct departure *departing, **last;
@@ -59,11 +57,10 @@ bool tess_gpu_flows(void)
     return gpu.pool != NULL;
 }
 
-tess_status tess_gpu_flow_start(uint64_t room, bool states)
+tess_status tess_gpu_flow_start(uint64_t room)
 {
     if (!room || tess_gpu_workers() == 0) return TESS_OK;
     gpu.room = room;
-    gpu.states = states;
     gpu.memory = tess_gpu_take(gpu.room);
     if (!gpu.memory)
         return tess_error(TESS_INVALID, "GPU", "its memory has no %s left in one piece (let tiles have less of it)",
@@ -100,12 +97,17 @@ static bool of_optimizer(const tess_tile *t)
     return t->role == TESS_ROLE_MASTER || t->role == TESS_ROLE_MOMENT;
 }
 
-tess_gpu_part tess_task_on_gpu(const tess_task *t)
+bool tess_task_can_gpu(const tess_task *t)
 {
-    if (t->cl == &tess_message || !tess_gpu_body(t->cl)) return TESS_NEVER;
+    return t->cl != &tess_message && tess_gpu_body(t->cl);
+}
+
+bool tess_task_on_gpu(const tess_task *t)
+{
+    if (!tess_task_can_gpu(t)) return false;
     for (unsigned i = 0; t->cl->either && i < t->nuse; i++)
-        if (of_optimizer(t->use[i].tile) && t->use[i].tile->home != TESS_TIER_GPU) return TESS_MAYBE;
-    return TESS_ALWAYS;
+        if (of_optimizer(t->use[i].tile) && t->use[i].tile->home != TESS_TIER_GPU) return false;
+    return true;
 }
 
 bool tess_tile_has_place(const tess_tile *t)
@@ -117,21 +119,12 @@ bool tess_tile_has_place(const tess_tile *t)
 /* Its tiles must have places. */
 static bool needs_places(const tess_task *t)
 {
-    if (t->cl == &tess_message) return tess_messages_on_gpu();
-    return tess_task_on_gpu(t) == TESS_ALWAYS;
+    return t->cl == &tess_message ? tess_messages_on_gpu() : tess_task_on_gpu(t);
 }
 
 uint32_t tess_gpu_flow_where(const tess_task *t)
 {
-    const tess_gpu_part part = tess_task_on_gpu(t);
-    bool lives_there = false, places = true;
-    for (unsigned i = 0; i < t->nuse; i++) {
-        const tess_tile *tile = t->use[i].tile;
-        lives_there |= tile->home == TESS_TIER_GPU;
-        places &= tile->gpu.state == TESS_GPU_SETTLED || !tess_tile_has_place(tile);
-    }
-    if (part == TESS_MAYBE && !(gpu.states && places)) return STARPU_CPU;
-    return part == TESS_ALWAYS && lives_there ? STARPU_CUDA : 0;
+    return tess_task_on_gpu(t) ? STARPU_CUDA : STARPU_CPU;
 }
 
 /* ---- in ---- */
@@ -263,8 +256,8 @@ static bool is_placed(const tess_tile *t)
 
 static bool take(tess_tile *t)
 {
-    const bool lasts = t->role == TESS_ROLE_WEIGHT || of_optimizer(t);
-    if (!tess_pool_take(gpu.pool, t->bytes, lasts, t, &t->gpu.at)) return false;
+    const bool passes = t->role == TESS_ROLE_ACTIVATION; /* they come and go among themselves: fewest holes are left */
+    if (!tess_pool_take(gpu.pool, t->bytes, !passes, t, &t->gpu.at)) return false;
     t->gpu.state = TESS_GPU_PLACED;
     return true;
 }

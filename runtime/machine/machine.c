@@ -65,7 +65,7 @@ static tess_status start_tiers(const tess_rooms *rooms)
     if (starpu_cpu_worker_get_count() == 0)
         return tess_error(TESS_INVALID, "STARPU_NCPU", "leaves no CPU worker, at least 1 is needed");
     TESS_TRY(tess_gpu_start());
-    TESS_TRY(tess_gpu_flow_start(rooms->gpu_tiles, rooms->gpu_states));
+    TESS_TRY(tess_gpu_flow_start(rooms->gpu_tiles));
     TESS_TRY(tess_tier_register());
     /* The flow of RAM waits for choices; a GPU's stay there. */
     tess_choices_count(tess_disk_there() && tess_ram_flows() && tess_gpu_workers() == 0);

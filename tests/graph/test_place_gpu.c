@@ -61,7 +61,7 @@ static tess_status place_below(tess_program *p, uint64_t memory, uint64_t refuse
 {
     tess_uses *u = tess_uses_list(p);
     tess_marks *m = tess_marks_new(u);
-    const tess_gpu_conf conf = {.memory = memory, .all = true, .states = true, .refuse = refuse};
+    const tess_gpu_conf conf = {.memory = memory, .all = true, .states = 1, .refuse = refuse};
     const tess_status status = tess_plan_gpu(u, &conf, 0, m, out);
     if (status == TESS_OK) tess_marks_apply(p, u, m, TESS_TIER_GPU);
     tess_marks_free(m);
@@ -93,7 +93,7 @@ static bool moment_at_home(const tess_task *t)
 }
 
 /* Copies of the second of two steps, and the most bytes that are placed at a time. */
-static uint64_t walk(const tess_program *p, bool states, uint64_t *most)
+static uint64_t walk(const tess_program *p, uint64_t *most)
 {
     struct copy c[TILES + 1] = {0};
     uint64_t copied = 0;
@@ -101,7 +101,7 @@ static uint64_t walk(const tess_program *p, bool states, uint64_t *most)
     for (int step = 0; step < 2; step++)
         for (size_t k = 0; k < p->tasks; k++) {
             const tess_task *t = &p->task[k];
-            const bool gpu = t->cl == &here || (t->cl == &update && (states || moment_at_home(t)));
+            const bool gpu = t->cl == &here || (t->cl == &update && moment_at_home(t));
             for (unsigned i = 0; i < t->nuse; i++) {
                 struct copy *one = &c[index_of(p, t->use[i].tile)];
                 if (!tess_tile_has_place(t->use[i].tile)) continue;
@@ -149,7 +149,7 @@ static uint64_t best_of_all(const tess_program *p, uint64_t room)
     for (uint32_t ways = 0; ways < 1u << n; ways++) {
         for (int i = 0; i < n; i++)
             use[i]->mode = ways >> i & 1 ? use[i]->mode | TESS_LEAVES_GPU : use[i]->mode & ~TESS_LEAVES_GPU;
-        const uint64_t copied = walk(p, false, &most);
+        const uint64_t copied = walk(p, &most);
         if (most <= room && copied < best) best = copied;
     }
     return best;
@@ -165,17 +165,16 @@ TEST(room_copies_and_bound)
         tess_gpu_placement all, some, other;
         uint64_t most;
         CHECK_EQ(place(p, 1 << 30, &all), TESS_OK);
-        CHECK(!all.states); /* they live there, or there are none */
-        CHECK_EQ(walk(p, all.states, &most), all.read + all.written);
+        CHECK_EQ(walk(p, &most), all.read + all.written);
         CHECK_EQ(all.read + all.written, all.bound);
         CHECK(most <= all.room);
         for (uint64_t room = 12 * MiB; room <= 20 * MiB; room += 4 * MiB) {
             if (place(p, room + 32 * MiB, &some) != TESS_OK) continue;
-            const uint64_t copied = walk(p, some.states, &most);
+            const uint64_t copied = walk(p, &most);
             CHECK_EQ(copied, some.read + some.written);
             CHECK(most <= some.room && some.room <= room);
             CHECK(some.bound <= copied);
-            if (some.states == all.states) CHECK(copied >= all.read + all.written);
+            CHECK(copied >= all.read + all.written);
             CHECK_EQ(place_below(p, room + 32 * MiB, copied, &other), TESS_OK);
             CHECK(other.read + other.written >= copied);
             CHECK_EQ(place_below(p, room + 32 * MiB, copied + 1, &other), TESS_OK);
