@@ -6,7 +6,8 @@
  * The order is found block by block, one output after the other, each time the one that saves the most for its bytes
  * beside those that are kept already; then all blocks' are merged. Of equal ones those of later blocks come first,
  * which are kept for a shorter time. How many of the list are kept is the plan's to say (plan/ways.c), and bits do not
- * depend on it. */
+ * depend on it: what one task makes with bits of its own, a product and its gelu, is kept together or made again
+ * together. */
 #include "lower.h"
 #include <math.h>
 #include <stdlib.h>
@@ -23,15 +24,32 @@ struct output {
 
 struct search {
     tess_lower L;
+    int *pair; /* [node]: the other that is kept with it, or itself */
     bool *wanted, *again;
     const tess_price *price;
     struct output *found;
     int n;
 };
 
-void tess_lower_keeps(const tess_step_conf *conf, bool *kept)
+/* free() it. */
+static int *find_pairs(const tess_graph *g)
 {
-    for (int i = 0; i < conf->keeps; i++) kept[conf->keep[i]] = true;
+    int *pair = tess_alloc(((size_t)g->nodes + 1) * sizeof *pair);
+    for (int k = 0; k < g->nodes; k++) {
+        const tess_node *with = tess_lower_made_with(g->node[k]);
+        pair[k] = k;
+        if (!with || pair[with->id] != with->id) continue;
+        pair[k] = with->id;
+        pair[with->id] = k;
+    }
+    return pair;
+}
+
+void tess_lower_keeps(const tess_graph *g, const tess_step_conf *conf, bool *kept)
+{
+    int *pair = find_pairs(g);
+    for (int i = 0; i < conf->keeps; i++) kept[conf->keep[i]] = kept[pair[conf->keep[i]]] = true;
+    free(pair);
 }
 
 /* The time of what is computed again of nodes [first, last]. */
@@ -53,9 +71,11 @@ static int best_of(struct search *s, int first, int last, double *worth)
     *worth = 0;
     for (int k = first; k <= last; k++) {
         if (!can[k - first]) continue;
-        s->L.kept[k] = true;
-        const double saved = (now - time_of(s, first, last)) / (double)(s->price[k].size + 1);
-        s->L.kept[k] = false;
+        const int pair = s->pair[k];
+        s->L.kept[k] = s->L.kept[pair] = true;
+        const int64_t size = s->price[k].size + (pair != k ? s->price[pair].size : 0);
+        const double saved = (now - time_of(s, first, last)) / (double)(size + 1);
+        s->L.kept[k] = s->L.kept[pair] = false;
         if (best >= 0 && saved <= *worth) continue;
         best = k;
         *worth = saved;
@@ -69,7 +89,7 @@ static void search_group(struct search *s, int first, int last)
     double most = HUGE_VAL, worth;
     const int group = tess_lower_group(&s->L, s->L.g->node[first]);
     for (int turn = 0, k; (k = best_of(s, first, last, &worth)) >= 0; turn++) {
-        s->L.kept[k] = true;
+        s->L.kept[k] = s->L.kept[s->pair[k]] = true;
         if (worth < most) most = worth;
         s->found[s->n++] = (struct output){k, most, group, turn};
     }
@@ -90,6 +110,7 @@ int tess_lower_worth(const tess_tensor *output, const tess_step_conf *conf, cons
     const size_t nodes = (size_t)g->nodes + 1;
     struct search s = {.L = {.g = g, .conf = conf}, .price = price};
     s.L.kept = tess_alloc(nodes);
+    s.pair = find_pairs(g);
     s.L.wants = tess_alloc((size_t)g->tensors + 1);
     s.wanted = tess_alloc(nodes);
     s.again = tess_alloc(nodes);
@@ -110,6 +131,7 @@ int tess_lower_worth(const tess_tensor *output, const tess_step_conf *conf, cons
     }
     *keep = list;
     free(s.L.kept);
+    free(s.pair);
     free(s.L.wants);
     free(s.wanted);
     free(s.again);

@@ -166,7 +166,7 @@ static void make_tables(tess_lower *L)
     L->result = tess_arena_get(a, tiles * sizeof *L->result);
     L->uses = tess_arena_get(a, tensors * sizeof *L->uses);
     L->kept = tess_arena_get(a, (nodes + 1) * sizeof *L->kept);
-    tess_lower_keeps(L->conf, L->kept);
+    tess_lower_keeps(L->g, L->conf, L->kept);
     L->wants = tess_arena_get(a, tensors * sizeof *L->wants);
     if (L->conf->train) tess_lower_wants(L->g, L->wants);
 }

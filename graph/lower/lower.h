@@ -221,6 +221,8 @@ void tess_lower_node_backward(tess_lower *L, const tess_node *n);
 /* Finds which of a group's nodes [first, last] are computed again: those that the backward pass reads, or others of
  * them do, and that are not kept. */
 void tess_lower_again(const tess_lower *L, int first, int last, const bool *wanted, bool *again);
+/* Returns the node whose value is made with this one's by one task whose bits are its own (tess_fusion); NULL: none. */
+const tess_node *tess_lower_made_with(const tess_node *n);
 /* Returns which group of blocks is recomputed together; -1: none. */
 int tess_lower_group(const tess_lower *L, const tess_node *n);
 /* Is done with the gradient of a row tile of t. */
@@ -303,7 +305,7 @@ void tess_lower_total(tess_lower *L, tess_tile *sum, int64_t sums, int which);
 /* ---- what recomputation keeps (keeps.c) ---- */
 
 /* Stores which nodes' outputs a step keeps. */
-void tess_lower_keeps(const tess_step_conf *conf, bool *kept);
+void tess_lower_keeps(const tess_graph *g, const tess_step_conf *conf, bool *kept);
 /* Of a node: the time that its forward tasks take and the size of its output, in any units. */
 typedef struct tess_price {
     int64_t time, size;

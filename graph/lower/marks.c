@@ -10,6 +10,15 @@ void tess_lower_mark(const tess_tensor *t, bool *wanted)
         if (n->in[k]) tess_lower_mark(n->in[k], wanted);
 }
 
+const tess_node *tess_lower_made_with(const tess_node *n)
+{
+    const tess_node *first = n->inputs && n->in[0] ? n->in[0]->producer : NULL;
+    const tess_fusion *f = n->op->fusions;
+    if (!first || !f || tess_gpus() == 0 || tess_dtype_size(n->out->g->conf.dtype) != 2) return NULL;
+    while (f->first && f->own_bits != first->op) f++;
+    return f->first ? first : NULL;
+}
+
 void tess_lower_wants(const tess_graph *g, bool *wants)
 {
     for (int k = 0; k < g->params; k++) wants[g->param[k]->id] = !tess_is_frozen(g->param[k]);

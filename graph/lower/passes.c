@@ -134,6 +134,10 @@ void tess_lower_again(const tess_lower *L, int first, int last, const bool *want
         for (int i = 0; i < n->inputs; i++)
             if (n->in[i]) need[n->in[i]->id] = true;
     }
+    for (int k = first; k <= last; k++) {
+        const tess_node *with = tess_lower_made_with(L->g->node[k]);
+        if (with && with->id >= first && again[with->id] && wanted[k]) again[k] = true;
+    }
     free(need);
 }
 

@@ -28,11 +28,11 @@ static void join(void *arg, const void *linear, const void *gelu)
 /*     linear_forward          x, w[, b] -> pre        gelu_forward    pre -> y             one task, pre is kept
  *     linear_backward_input   dy, w -> dy of gelu     gelu_backward   dy, pre -> dpre      one task, dy of gelu is not
  */
-static const tess_fusion fusions[] = {
-    {tess_linear_forward, tess_gelu_forward, tess_linear_gelu_forward, true, sizeof(tess_linear_gelu_arg), join},
-    {tess_linear_backward_input, tess_gelu_backward, tess_gelu_linear_backward, false, sizeof(tess_linear_gelu_arg),
-     join},
-    {0}};
+static const tess_fusion fusions[] = {{tess_linear_forward, tess_gelu_forward, tess_linear_gelu_forward, true,
+                                       sizeof(tess_linear_gelu_arg), join, &tess_op_linear},
+                                      {tess_linear_backward_input, tess_gelu_backward, tess_gelu_linear_backward, false,
+                                       sizeof(tess_linear_gelu_arg), join, NULL},
+                                      {0}};
 
 const tess_op tess_op_gelu = {
     .name = "gelu",

@@ -130,6 +130,9 @@ typedef struct tess_fusion {
     bool kept;                           /* what is between them is written all the same */
     size_t bytes;                        /* of the argument of `both`, which `join` makes of theirs; */
     void (*join)(void *arg, const void *first, const void *second); /* NULL: it is the second's */
+    /* A GPU's bits of `both` are its own where matrices have 16 bits, and the first is of this op: both values are made
+     * by one task, forward and again. NULL: they are those of the two, one after the other. */
+    const struct tess_op *own_bits;
 } tess_fusion;
 
 /* How many numbers a token each of some ranks that share sequences sends, forward and backward; so many ranks of the

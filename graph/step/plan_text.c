@@ -159,7 +159,7 @@ static void kept(const struct page *p, const tess_step *step)
     const tess_graph *g = step->g;
     if (!p->plan->again) return;
     bool *keeps = tess_alloc((size_t)g->nodes + 1);
-    tess_lower_keeps(&step->conf, keeps);
+    tess_lower_keeps(g, &step->conf, keeps);
     fprintf(p->out, "recomputation\n  kept are %d of %d activations", p->plan->kept, p->plan->again);
     for (int k = 0; k < g->nodes; k++) {
         const char *op = g->node[k]->op->name;

@@ -17,6 +17,7 @@
  *     TESS_EMULATED_TOGETHER=FILE  processes that share the devices: contexts and memory of all count
  *     TESS_EMULATED_LATE=RANK      a rank whose resets take a second longer
  *     TESS_EMULATED_ERROR=35       what the driver says instead of having devices (0: it has them)
+ *     TESS_EMULATED_OWN_BITS=1     bodies have bits of their own (emulated_bits.c)
  *     TESS_EMULATED_DRY=FILE       nothing is computed or copied, all takes its time (emulated_dry.c)
  *     TESS_EMULATED_REPORT=FILE    to which a line is added at the end: contexts, copies, and what was loaded when
  *

@@ -39,6 +39,11 @@ void emulated_until(cudaStream_t stream, bool (*ended)(void *of), void *of);
 /* Draws a number below n; of one sequence for a seed. */
 unsigned emulated_draw(unsigned n);
 
+/* ---- emulated_bits.c ---- */
+
+/* Runs a body on the device's thread; where it is asked for, what it writes has bits of the codelet's own. */
+void emulated_run_body(tess_body body, const tess_work *w);
+
 /* ---- emulated_dry.c: time alone; but for the first these are called only where that is so ---- */
 
 bool emulated_dry(void);

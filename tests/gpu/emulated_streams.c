@@ -90,7 +90,7 @@ static void do_job(struct job *j, unsigned late)
     if (j->what == COPY) memcpy(j->to, j->from, j->bytes);
     if (j->what == FILL) memset(j->to, j->value, j->bytes);
     if (j->what == BODY) {
-        j->body(&j->work);
+        emulated_run_body(j->body, &j->work);
         free((void *)j->work.buf);
     }
 }

@@ -123,6 +123,73 @@ TEST(where_it_may)
     }
 }
 
+/* ---- what is kept of blocks that are computed again ---- */
+
+static int gpus; /* of a machine */
+int __wrap_tess_gpus(void);
+int __wrap_tess_gpus(void)
+{
+    return gpus;
+}
+
+/* Of each value of a step, by its label: the codelet that writes it first. Returns how many are made by another. */
+static int other_makers(tess_tensor *loss, const tess_step_conf *conf)
+{
+    static struct {
+        const char *label;
+        const tess_codelet *maker;
+    } of[4096];
+    int n = 0, other = 0;
+    tess_lowered low;
+    tess_lower_step(loss, conf, &low);
+    for (size_t k = 0; k < low.program->tasks; k++) {
+        const tess_task *task = &low.program->task[k];
+        for (unsigned i = 0; i < task->nuse; i++) {
+            const tess_tile *t = task->use[i].tile;
+            if (tess_tile_role(t) != TESS_ROLE_ACTIVATION || (task->use[i].mode & TESS_RW) != TESS_W) continue;
+            int at = 0;
+            while (at < n && strcmp(of[at].label, tess_tile_label(t))) at++;
+            if (at == n && n < 4096) of[n++].label = tess_tile_label(t), of[at].maker = task->cl;
+            other += of[at].maker != task->cl;
+        }
+    }
+    tess_program_free(low.program);
+    return other;
+}
+
+/* On a GPU a product with gelu in its epilogue has bits of its own. Whatever is kept, a value is made by one codelet:
+ * forward and again. */
+TEST(a_value_has_one_maker_whatever_is_kept)
+{
+    static const net_body bodies[] = {net_gpt, plain, two_linears, dropout_behind, residual};
+    int tried = 0, apart = 0;
+    for (size_t b = 0; b < 2 * sizeof bodies / sizeof *bodies; b++) {
+        struct net n;
+        gpus = b % 2;
+        net_make(&n, &(tess_graph_conf){.dtype = TESS_BF16, .tile_rows = T}, bodies[b / 2]);
+        tess_graph_ready(n.g);
+        tess_step_conf conf = {.micro = 1, .train = true, .recompute_every = 1};
+        for (int k = 0; k < n.g->params; k++) OK(tess_param_moments(n.g->param[k], &conf.optimizer, true));
+        tess_price *price = calloc((size_t)n.g->nodes + 1, sizeof *price);
+        for (int k = 0; k < n.g->nodes; k++) price[k] = (tess_price){.time = 1 + k * 7919 % 13, .size = 64};
+        int pay;
+        const int keeps = tess_lower_worth(n.loss, &conf, price, 0, &conf.keep, &pay);
+        CHECK(keeps > 0);
+        for (conf.keeps = 0; conf.keeps <= keeps; conf.keeps++, tried++) {
+            const int other = other_makers(n.loss, &conf);
+            apart += other > 0 && !gpus;
+            if (gpus && other > 0)
+                CHECK_SAY("net %zu, %d of %d kept: %d values are made by two codelets", b / 2, conf.keeps, keeps,
+                          other);
+        }
+        free(price);
+        tess_graph_free(n.g);
+    }
+    gpus = 0;
+    CHECK(tried > 50);
+    CHECK(apart > 0); /* where bits are the same a product may be kept without its gelu */
+}
+
 /* ---- lists made by hand ---- */
 
 enum { IN, WEIGHT, BETWEEN, PRE, OUT, TILES };
