@@ -83,6 +83,7 @@ typedef struct tess_machine {
     uint64_t disk_block;   /* bytes that one transfer moves, a multiple of 4096; 0: the engine chooses */
     unsigned disk_depth;   /* transfers under way in each directory; 0: the engine chooses */
     double patience;       /* seconds without any progress after which the run is ended; 0: a minute */
+    const char *folder;    /* where standstill.txt says what such a run was doing; else, the working directory */
     bool profile;          /* the library measures where time goes (for its own tools) */
 } tess_machine;
 #ifdef __cplusplus

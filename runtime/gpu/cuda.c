@@ -1,7 +1,9 @@
 /* What is asked of CUDA for a rank's GPUs, in a build that has it: memory of the host, a stream, bodies. A machine that
  * is not here has simulated/gpu.c in this file's place. */
 #include "gpu.h"
+#include "progress.h"
 #include <starpu.h>
+#include <sys/mman.h>
 #ifdef TESS_EMULATED_GPU
 #include "../../tests/gpu/emulated_cuda.h"
 #endif
@@ -23,6 +25,10 @@ void tess_gpu_run(const tess_codelet *cl, const tess_work *w)
     tess_gpu_body(cl)(w);
 #endif
 }
+
+#ifndef MADV_POPULATE_WRITE /* Linux 5.14 */
+#define MADV_POPULATE_WRITE 23
+#endif
 
 #if defined TESS_HAVE_CUDA && defined STARPU_USE_CUDA
 #include <cuda_runtime_api.h>
@@ -54,10 +60,27 @@ void tess_cuda_host_free(void *p)
     cudaFreeHost(p);
 }
 
+/* The kernel makes them; one that does not know how is asked for each by a write. */
+void tess_cuda_host_touch(void *p, size_t bytes)
+{
+    enum { TURN = 16 << 20, PAGE = 4096 };
+#ifdef TESS_EMULATED_GPU
+    if (emulated_dry()) return; /* there is no memory behind it */
+#endif
+    for (size_t at = 0, n; at < bytes; at += n) {
+        char *part = (char *)p + at;
+        n = bytes - at < TURN ? bytes - at : TURN;
+        if (madvise(part, n, MADV_POPULATE_WRITE))
+            for (size_t i = 0; i < n; i += PAGE) *(volatile char *)(part + i) = 0;
+        tess_patience_moved();
+    }
+}
+
 void *tess_cuda_device_new(size_t bytes)
 {
     void *p;
     const cudaError_t error = cudaMalloc(&p, bytes);
+    tess_cuda_look();
     (void)cudaGetLastError(); /* a refusal is nobody's after this */
     return error == cudaSuccess ? p : NULL;
 }
@@ -70,6 +93,19 @@ void tess_cuda_device_free(void *p)
 void *tess_cuda_stream(void)
 {
     return starpu_cuda_get_local_stream();
+}
+
+static _Atomic int said;
+
+void tess_cuda_look(void)
+{
+    const cudaError_t error = cudaPeekAtLastError();
+    if (error != cudaSuccess) said = (int)error;
+}
+
+const char *tess_cuda_said(void)
+{
+    return said ? cudaGetErrorString((cudaError_t)said) : NULL;
 }
 
 #else
@@ -100,6 +136,11 @@ void tess_cuda_host_free(void *p)
     (void)p;
 }
 
+void tess_cuda_host_touch(void *p, size_t bytes)
+{
+    (void)p, (void)bytes;
+}
+
 void *tess_cuda_device_new(size_t bytes)
 {
     (void)bytes;
@@ -112,6 +153,13 @@ void tess_cuda_device_free(void *p)
 }
 
 void *tess_cuda_stream(void)
+{
+    return NULL;
+}
+
+void tess_cuda_look(void) {}
+
+const char *tess_cuda_said(void)
 {
     return NULL;
 }

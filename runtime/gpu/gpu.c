@@ -109,7 +109,10 @@ bool tess_gpu_pin(void *p, size_t bytes)
 {
     if (gpu.workers == 0) return false;
     tess_cuda_on_own(own.device, own.n);
-    return starpu_memory_pin(p, bytes) == 0;
+    tess_cuda_host_touch(p, bytes);
+    const bool pinned = starpu_memory_pin(p, bytes) == 0;
+    if (!pinned) tess_cuda_look();
+    return pinned;
 }
 
 void tess_gpu_unpin(void *p, size_t bytes)

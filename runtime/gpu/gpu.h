@@ -29,12 +29,19 @@ void tess_cuda_on_own(const int *device, int n);
 void *tess_cuda_host_new(size_t bytes);
 /* Takes it back. */
 void tess_cuda_host_free(void *p);
+/* Has memory of the host get its pages, some at a time, which count as something that moves: where a machine gives
+ * fresh pages slowly a pin of all would stand still for longer than a run is waited for. */
+void tess_cuda_host_touch(void *p, size_t bytes);
 /* Returns memory of the calling thread's device; NULL: none is left. */
 void *tess_cuda_device_new(size_t bytes);
 /* Takes it back. */
 void tess_cuda_device_free(void *p);
 /* Returns the stream of the calling worker. */
 void *tess_cuda_stream(void);
+/* Keeps the last error that CUDA has for the calling thread, StarPU's too. */
+void tess_cuda_look(void);
+/* Returns the last one that any thread kept; NULL: none. */
+const char *tess_cuda_said(void);
 
 /* ---- gpu.c: while StarPU runs ---- */
 
@@ -52,7 +59,8 @@ void tess_gpu_work(tess_work *w);
 bool tess_gpu_failed(int worker);
 /* Makes what kernels said the run's failure, after all of them have run. */
 void tess_gpu_faults(void);
-/* Makes host memory such that copies to and from a GPU go past the processor; false: it is not. */
+/* Makes host memory such that copies to and from a GPU go past the processor, with all of its pages, and what was in it
+ * lost; false: it is not. */
 bool tess_gpu_pin(void *p, size_t bytes);
 /* Makes it as it was. */
 void tess_gpu_unpin(void *p, size_t bytes);

@@ -38,7 +38,7 @@ extern double tess_submit_seconds;
 void tess_task_run_cpu(void *buffers[], void *task);
 void tess_task_run_cuda(void *buffers[], void *task);
 /* After the task: its times are kept, and the flow is told. */
-void tess_task_done(void *starpu_task);
+void tess_task_done(void *place);
 /* After a part of another's task was done. */
 void tess_task_helped(const void *task, int worker, double begin, double end);
 /* Returns whether StarPU knows nothing of this use. */
@@ -84,6 +84,17 @@ void tess_tasks_start(bool profile);
 void tess_tasks_stop(void);
 /* Submits a task to StarPU, to run in those places; 0 is anywhere. */
 tess_status tess_task_submit(const tess_task *t, uint32_t where) TESS_NODISCARD;
+
+/* ---- standstill.c: what a run was doing that stands still ---- */
+
+/* Takes note of a task that is about to be submitted; returns its place. */
+void *tess_standstill_knows(struct starpu_task *task);
+/* Takes it back. */
+struct starpu_task *tess_standstill_forgets(void *place);
+/* Takes note of the task whose body a worker is in; NULL: none. */
+void tess_standstill_does(int worker, const tess_task *t);
+/* Writes down all of that. */
+void tess_standstill_describe(FILE *f);
 
 /* ---- look.c ---- */
 

@@ -66,9 +66,11 @@ void tess_task_run_cpu(void *buffers[], void *arg)
     for (unsigned i = 0; i < t->nuse && digests; i++) tess_digest_found(t, i, view[i].ptr);
     tess_parts_own(worker, t, t->order);
     if (tess_parts_shy() && t->cl->parts) tess_parts_said(t->cl->parts(t->cl, t->arg));
+    tess_standstill_does(worker, t);
     const double start = tess_seconds();
     tess_body_run(t->cl, &w);
     const double end = tess_seconds();
+    tess_standstill_does(worker, NULL);
     tess_parts_disown(&parts);
     for (unsigned i = 0; i < t->nuse && digests; i++) tess_digest_left(t, i, view[i].ptr);
     tess_body_ends(worker);
@@ -91,14 +93,17 @@ void tess_task_run_cuda(void *buffers[], void *arg)
     fill_views(view, buffers, t, worker);
     tess_gpu_use(&now, &peak);
     tess_trace_set(TESS_TRACE_GPU_BYTES, now);
+    tess_cuda_look();
+    tess_standstill_does(worker, t);
     tess_gpu_run(t->cl, &w);
+    tess_standstill_does(worker, NULL);
     tess_profile_launched(t, worker);
 }
 
 /* After a task: what StarPU spent around the body, when profiling; for the trace; and, last, that it ended. */
 void tess_task_done(void *arg)
 {
-    struct starpu_task *task = arg;
+    struct starpu_task *task = tess_standstill_forgets(arg);
     if (tess_gpu_workers() > 0 && tess_on_gpu(starpu_worker_get_id())) tess_lost_works(-1);
     tess_profile_task(task->cl_arg, task->profiling_info);
     if (tess_traces()) tess_timeline_task(task->cl_arg, task->profiling_info, task->flops);

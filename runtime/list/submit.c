@@ -106,9 +106,10 @@ tess_status tess_task_submit(const tess_task *t, uint32_t where)
     task->nbuffers = n;
     if (where) task->where = (int32_t)where;
     task->callback_func = tess_task_done;
-    task->callback_arg = task;
+    task->callback_arg = tess_standstill_knows(task);
     int rc = starpu_task_submit(task);
     if (rc) {
+        tess_standstill_forgets(task->callback_arg);
         task->destroy = 0;
         starpu_task_destroy(task);
         return tess_error(TESS_FAILED, t->cl->name, "StarPU has no worker for this codelet (error %d)", -rc);

@@ -174,8 +174,9 @@ uint64_t tess_cpu_limit(const char **name)
 
 /* flow/ram_places.c keeps what StarPU holds below the cap. StarPU's own limits would only be in its way: what it does
  * there (it evicts what was just fetched, and may wait for ever) is what it is for. Beside a disk it would take half of
- * RAM for one where none is set: it gets one out of reach. Without a disk it gets none: below any limit it keeps freed
- * buffers. */
+ * RAM for one where none is set: it gets one out of reach; beside a plan for a GPU too, since what StarPU takes for a
+ * machine's RAM need not be what the plan goes by, and what it refuses there it asks for again for ever. Else it gets
+ * none: below any limit it keeps freed buffers. */
 static tess_status set_limits(const tess_machine *m, const tess_rooms *rooms)
 {
     char mib[32];
@@ -187,7 +188,7 @@ static tess_status set_limits(const tess_machine *m, const tess_rooms *rooms)
         set_default("STARPU_LIMIT_CPU_MEM", mib);
         return TESS_OK;
     }
-    if (!m->cpu_bytes) return TESS_OK;
+    if (!m->cpu_bytes && (!rooms->gpu_tiles || limit)) return TESS_OK;
     if (limit && limit < m->cpu_bytes)
         return tess_error(TESS_INVALID, name, "%s, but the tiles have a cap of %s (raise the one, or lower the other)",
                           tess_human_bytes((double)limit), tess_human_bytes((double)m->cpu_bytes));
@@ -201,8 +202,9 @@ static tess_status set_limits(const tess_machine *m, const tess_rooms *rooms)
         } else
             e++;
     }
-    if (!m->disk) return TESS_OK;
-    snprintf(mib, sizeof mib, "%llu", (unsigned long long)(m->cpu_bytes >> 20) * 16 + 65536);
+    if (!m->disk && !rooms->gpu_tiles) return TESS_OK;
+    const uint64_t most = m->cpu_bytes ? m->cpu_bytes : tess_ram_free();
+    snprintf(mib, sizeof mib, "%llu", (unsigned long long)(most >> 20) * 16 + 65536);
     tess_environment_set("STARPU_LIMIT_CPU_MEM", mib);
     /* It would reclaim ahead of need. */
     static const char *const ahead[] = {"STARPU_MINIMUM_AVAILABLE_MEM", "STARPU_TARGET_AVAILABLE_MEM",

@@ -49,6 +49,7 @@ static tess_status start_starpu(const tess_machine *m, const tess_rooms *rooms)
     TESS_TRY(tess_tier_open(m, tess_tiles_on_disk()));
     tess_ram_flow_start(rooms->cpu_tiles, tess_gpu_flow_leaves_ram);
     blame();
+    tess_patience_describes(m->folder, tess_standstill_describe);
     tess_patience_start(m->patience);
     tess_wait_begin("the main thread", "StarPU's start");
 #ifdef STARPU_USE_FXT

@@ -2,7 +2,10 @@
  * be told to give up. The main thread says when it waits, wherever that is: for room, for the end of a list, for a tile
  * in RAM, for StarPU's start and stop. A thread here looks some times a second whether anything moves meanwhile.
  *
- * What moves is counted by idle.c: tasks and transfers that end, what is submitted and released. A long task is no
+ * A file beside the run says more: which tasks are not done, where their tiles are, who has them (list/standstill.c).
+ *
+ * What moves is counted by idle.c: tasks and transfers that end, what is submitted and released; and here, RAM that is
+ * made ready. A long task is no
  * standstill either while the process computes; a worker that waits in one is. Time is counted in looks, so a process
  * that was stopped (SIGSTOP, a suspended machine) loses none of its patience. */
 #include "progress.h"
@@ -19,12 +22,26 @@ static struct {
     bool runs, stops;
     double patience;
     const char *_Atomic where, *_Atomic hint;
+    char folder[512];
+    void (*describe)(FILE *f);
+    atomic_uint moved;
 } watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void tess_patience_blames(const char *where, const char *hint)
 {
     watch.where = where;
     watch.hint = hint;
+}
+
+void tess_patience_describes(const char *folder, void (*describe)(FILE *f))
+{
+    snprintf(watch.folder, sizeof watch.folder, "%s", folder ? folder : "");
+    watch.describe = describe;
+}
+
+void tess_patience_moved(void)
+{
+    watch.moved++;
 }
 
 static double now(clockid_t clock)
@@ -40,14 +57,45 @@ static double patience(void)
     return watch.patience * (tess_ranks() > 1 ? 30 : 1);
 }
 
+static void *describe(void *f)
+{
+    watch.describe(f);
+    fclose(f);
+    return NULL;
+}
+
+/* By a thread, since what it asks may stand still too. */
+static void write_file(const char *line, char *path, size_t room)
+{
+    pthread_t thread;
+    char rank[16] = "";
+    if (tess_ranks() > 1) snprintf(rank, sizeof rank, "-%d", tess_rank());
+    FILE *f = NULL;
+    for (int here = !*watch.folder; here < 2 && watch.describe && !f; here++) {
+        snprintf(path, room, "%s%sstandstill%s.txt", here ? "" : watch.folder, here ? "" : "/", rank);
+        f = fopen(path, "w");
+    }
+    if (!f) {
+        *path = 0;
+        return;
+    }
+    fprintf(f, "%s)\n", line);
+    fflush(f);
+    const double until = now(CLOCK_MONOTONIC) + 5;
+    const struct timespec t = {.tv_sec = (time_t)until};
+    if (!pthread_create(&thread, NULL, describe, f)) pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &t);
+}
+
 static void give_up(void)
 {
-    char tile[300], text[800];
+    char tile[300], text[1400], path[600];
     const char *who, *what;
     if (!tess_wait_for(&who, &what)) return; /* it ended just now */
     tess_journey_oldest(tile, sizeof tile);
-    snprintf(text, sizeof text, "%s: nothing moved and no task ended for %.0f s; %s; %s waits for %s (%s)", watch.where,
-             patience(), tile, who, what, watch.hint);
+    int n = snprintf(text, sizeof text, "%s: nothing moved and no task ended for %.0f s; %s; %s waits for %s (%s",
+                     watch.where, patience(), tile, who, what, watch.hint);
+    write_file(text, path, sizeof path);
+    snprintf(text + n, sizeof text - (size_t)n, "%s%s)", *path ? "; more is in " : "", path);
     tess_die(text);
 }
 
@@ -73,7 +121,7 @@ static void *look(void *unused)
         const unsigned waits_before = waits, events_before = events;
         const double computed_before = computed;
         waits = tess_waits();
-        events = tess_idle_moves();
+        events = tess_idle_moves() + watch.moved;
         computed = tess_bodies_seconds();
         const bool computes = computed - computed_before > between / 100;
         if (!tess_wait_for(&who, &what) || waits != waits_before || events != events_before || computes)

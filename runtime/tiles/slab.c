@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -118,6 +119,19 @@ static void make_room(uint64_t more)
         }
 }
 
+/* Gives one spare buffer back where the kernel refuses a new one; false: there is none. Without the lock. */
+static bool give_spare(void)
+{
+    pthread_mutex_lock(&lock);
+    const bool has = nspare > 0;
+    if (has) {
+        const struct slot s = take_spare(0);
+        unmap_unlocked(&s);
+    }
+    pthread_mutex_unlock(&lock);
+    return has;
+}
+
 /* A buffer of that size, spare or new, pinned where there is a GPU. With the lock, which others have while pages are
  * made; `bytes` count as held meanwhile. */
 static struct slot get_whole(size_t size, size_t bytes)
@@ -132,6 +146,7 @@ static struct slot get_whole(size_t size, size_t bytes)
     held += bytes;
     pthread_mutex_unlock(&lock);
     if (!s.ptr) s.ptr = tess_arena_map(size, 0);
+    while (!s.ptr && give_spare()) s.ptr = tess_arena_map(size, 0);
     if (s.ptr) s.pinned = tess_gpu_pin(s.ptr, s.size);
     pthread_mutex_lock(&lock);
     held -= bytes;
@@ -192,10 +207,23 @@ static void put_whole(void *p)
         unmap_unlocked(&s);
 }
 
+/* StarPU would ask for it again and again, for ever, and say nothing. */
+TESS_NORETURN static void refuse(size_t bytes, int why)
+{
+    char wanted[32], text[300];
+    snprintf(wanted, sizeof wanted, "%s", tess_human_bytes((double)bytes));
+    snprintf(text, sizeof text,
+             "RAM: no buffer of %s beside %s that tiles have: %s (ulimit -v, vm.overcommit_memory and vm.max_map_count "
+             "say how much there may be; memory.cpu, how much is wanted)",
+             wanted, tess_human_bytes((double)held), why ? strerror(why) : "there are too many");
+    tess_die(text);
+}
+
 static int get(unsigned node, void **out, size_t bytes, int flags)
 {
     (void)node, (void)flags;
     void *p = NULL;
+    errno = 0;
     pthread_mutex_lock(&lock);
     if (bytes < LARGE) {
         make_room(bytes);
@@ -203,10 +231,11 @@ static int get(unsigned node, void **out, size_t bytes, int flags)
     } else
         p = get_large(bytes);
     if (p && (held += bytes) > held_peak) held_peak = held;
+    if (!p) refuse(bytes, errno);
     tess_trace_set(TESS_TRACE_CPU_BYTES, held);
     pthread_mutex_unlock(&lock);
     *out = p;
-    return p ? 0 : -ENOMEM;
+    return 0;
 }
 
 static int put(unsigned node, void *p, size_t bytes, int flags)

@@ -4,6 +4,7 @@
 #include "child.h"
 #include "progress.h"
 #include "runtime.h"
+#include <sys/resource.h>
 #include <time.h>
 
 enum { KiB = 1 << 10 };
@@ -115,6 +116,90 @@ TEST(a_run_in_which_nothing_moves_ends_in_one_line)
         const char *first = strchr(child_end.err, '\n');
         CHECK(first && !first[1] && !strncmp(child_end.err, "tessera: error: ", 16));
     }
+}
+
+/* ---- the file that says more ---- */
+
+static char folder[] = "/tmp/tessera-standstill-XXXXXX";
+
+static void start_in_folder(uint64_t room)
+{
+    MUST(tess_start_rooms(&(tess_machine){.workers = 1, .patience = patience, .folder = folder},
+                          &(tess_rooms){.cpu_tiles = room}));
+}
+static void in_a_body(void)
+{
+    start_in_folder(0);
+    submit(&waits, tile = new_tile("held"));
+    submit(&computes, tile);
+    MUST(tess_wait());
+}
+static void for_who_looks(void)
+{
+    void *data;
+    start_in_folder(0);
+    submit(&computes, tile = new_tile("seen"));
+    MUST(tess_tile_map(tile, TESS_R, &data));
+    submit(&computes, tile);
+    MUST(tess_wait());
+}
+/* What StarPU takes for its limit: it asks for ever. */
+static void for_memory_of_starpus(void)
+{
+    setenv("STARPU_LIMIT_CPU_MEM", "1", true);
+    start_in_folder(0);
+    submit(&computes, tess_tile_new(4096 * KiB, TESS_ROLE_ACTIVATION, "large"));
+    MUST(tess_wait());
+}
+static void for_room_that_none_leaves(void)
+{
+    start_in_folder(100 * KiB);
+    submit(&waits, tile = new_tile("held"));
+    submit(&computes, new_tile("next"));
+    MUST(tess_wait());
+}
+/* The kernel refuses: that is said at once. */
+static void for_memory_of_the_kernels(void)
+{
+    start_in_folder(0);
+    const struct rlimit none = {1 << 20, 1 << 20};
+    setrlimit(RLIMIT_AS, &none);
+    submit(&computes, tess_tile_new((size_t)4096 << 20, TESS_ROLE_ACTIVATION, "huge"));
+    MUST(tess_wait());
+}
+
+TEST(who_stands_still_says_why)
+{
+    static const struct {
+        void (*body)(void);
+        const char *says[4];
+    } cases[] = {
+        {in_a_body,
+         {"2 tasks are submitted", "task 0, waits fp32: runs", "in its body",
+          "writes held (a activation of 64.0 KiB)"}},
+        {for_who_looks, {"1 tasks are submitted", "computes", "seen", "contents"}},
+        {for_memory_of_starpus, {"brings its tiles", "writes large", "no room, asked for", "used of 1.0 MiB"}},
+        {for_room_that_none_leaves, {"task 0, waits", "writes held", "tiles hold 64.0 KiB", "waits for"}},
+    };
+    char path[100], text[8000];
+    CHECK_EQ(pipe(gate), 0);
+    CHECK(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/standstill.txt", folder);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        child_run(cases[k].body);
+        CHECK_EQ(child_end.status, TESS_FAILED);
+        CHECK_HAS(child_end.err, "more is in ");
+        FILE *f = fopen(path, "r");
+        text[f ? fread(text, 1, sizeof text - 1, f) : 0] = 0;
+        if (f) fclose(f);
+        for (int i = 0; i < 4; i++) CHECK_HAS(text, cases[k].says[i]);
+        unlink(path);
+    }
+    child_run(for_memory_of_the_kernels);
+    CHECK_EQ(child_end.status, TESS_FAILED);
+    CHECK_HAS(child_end.err, "RAM: no buffer of 4.0 GiB");
+    CHECK_HAS(child_end.err, "Cannot allocate memory");
+    rmdir(folder);
 }
 
 TEST(a_process_that_is_stopped_loses_no_patience)

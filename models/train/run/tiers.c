@@ -105,6 +105,8 @@ tess_status tess_run_tiers(tess_run *r, const char *made)
     r->machine = (tess_machine){.cpu_bytes = r->caps.cpu,
                                 .gpu_bytes = r->caps.gpu,
                                 .carrier = carrier(c),
+                                .patience = c->patience,
+                                .folder = c->output,
                                 .disk = tess_run_disk(c),
                                 .disk_checksum = c->memory.checksum,
                                 .disk_block = block == TESS_CONFIG_AUTO ? 0 : (uint64_t)block,

@@ -71,6 +71,11 @@ void tess_cuda_host_free(void *p)
     free(p);
 }
 
+void tess_cuda_host_touch(void *p, size_t bytes)
+{
+    (void)p, (void)bytes;
+}
+
 /* Nothing is ever there. */
 void *tess_cuda_device_new(size_t bytes)
 {
@@ -84,6 +89,13 @@ void tess_cuda_device_free(void *p)
 }
 
 void *tess_cuda_stream(void)
+{
+    return NULL;
+}
+
+void tess_cuda_look(void) {}
+
+const char *tess_cuda_said(void)
 {
     return NULL;
 }
