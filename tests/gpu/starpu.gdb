@@ -38,6 +38,7 @@ def tell_worker(index):
     worker = value("_starpu_config")["workers"][index]
     count, fetching = int(worker["ntasks"]), worker["task_transferring"]
     if not count and not int(fetching):
+        print(f"worker {index} {worker['name'].string()}: rests, {worker['status']}")
         return
     print(f"worker {index} {worker['name'].string()}: {count} tasks, status {worker['status']}; fetches for {name_of(fetching)}, "
           f"{int(worker['nb_buffers_transferred'])} of {int(worker['nb_buffers_totransfer'])} buffers are there")
