@@ -1,11 +1,19 @@
 /* What a GPU and its ways do alone, and what our attention does: the ceilings of tests/gpu/prove's table. One line a
- * figure, "NAME VALUE UNIT", medians of several runs. */
+ * figure, "NAME VALUE UNIT", medians of several runs.
+ *
+ *     bench_gpu            all that
+ *     bench_gpu pinning    how fast fresh RAM is had and pinned by all threads at once, which is what fills tiles first
+ */
 #include "any.h"
 #include "cudnn_choice.h"
 #include <cuda_runtime_api.h>
+#include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 extern void tess_cuda_linear_forward_bf16(const tess_work *w), tess_cuda_attention_forward_bf16(const tess_work *w),
     tess_cuda_attention_backward_bf16(const tess_work *w), tess_cuda_fill_normal_f32(const tess_work *w),
@@ -320,7 +328,75 @@ static void copies(void)
     printf("copy_host %.0f GB/s\n", tess_copy_rate(tess_cores()) * 1e-9);
 }
 
-int main(void)
+/* ---- pinning: pieces of fresh RAM as tiles' buffers are had (runtime/tiles/slab.c) ---- */
+
+static const size_t PIECE = 64 << 20, PIECES_AT_ONCE = 64; /* 4 GiB, after which the rate is said */
+static const int MOST_PINNED = 384;                        /* 24 GiB */
+static struct {
+    pthread_mutex_t lock;
+    int next, until;
+    double touching, pinning, pinning_fresh, longest; /* seconds, of all threads together */
+} pins = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Of every other piece each page is written first, so that pinning it brings none. */
+static void *pin_pieces(void *unused)
+{
+    check(cudaSetDevice(0), "the device");
+    for (;;) {
+        const int k = __atomic_fetch_add(&pins.next, 1, __ATOMIC_RELAXED);
+        if (k >= pins.until) return unused;
+        char *p = mmap(NULL, PIECE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (p == MAP_FAILED) {
+            fprintf(stderr, "bench_gpu: mmap refuses the piece behind %.1f GiB: %s\n", k / 16.0, strerror(errno));
+            exit(1);
+        }
+        madvise(p, PIECE, MADV_HUGEPAGE);
+        const double begun = tess_seconds();
+        for (size_t at = 0; k % 2 && at < PIECE; at += 4096) p[at] = 1;
+        const double touched = tess_seconds();
+        const cudaError_t error = cudaHostRegister(p, PIECE, cudaHostRegisterPortable);
+        const double pinned = tess_seconds();
+        if (error != cudaSuccess) fprintf(stderr, "bench_gpu: the piece behind %.1f GiB\n", k / 16.0);
+        check(error, "pinning");
+        pthread_mutex_lock(&pins.lock);
+        pins.touching += touched - begun;
+        *(k % 2 ? &pins.pinning : &pins.pinning_fresh) += pinned - touched;
+        pins.longest = fmax(pins.longest, pinned - begun);
+        pthread_mutex_unlock(&pins.lock);
+    }
+}
+
+/* At most 24 GiB, 20 seconds, and half of what is free. */
+static void pinning(void)
+{
+    enum { THREADS = 15 };
+    pthread_t thread[THREADS];
+    const int half = (int)((double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / 2 / (double)PIECE);
+    const int most = half < MOST_PINNED ? half : MOST_PINNED;
+    const int threads = tess_cores() < THREADS ? tess_cores() : THREADS;
+    const double begun = tess_seconds();
+    while (pins.until < most && tess_seconds() - begun < 20) {
+        const double from = tess_seconds();
+        const int before = pins.until;
+        pins.until = before + (int)PIECES_AT_ONCE < most ? before + (int)PIECES_AT_ONCE : most;
+        pins.next = before;
+        for (int i = 0; i < threads; i++)
+            if (pthread_create(&thread[i], NULL, pin_pieces, NULL)) exit(1);
+        for (int i = 0; i < threads; i++) pthread_join(thread[i], NULL);
+        printf("%.1f GiB pinned, the last %d pieces in %.2f s, the longest of a piece so far %.2f s\n",
+               pins.until / 16.0, pins.until - before, tess_seconds() - from, pins.longest);
+        fflush(stdout);
+    }
+    const double half_bytes = 0.5e-9 * (double)PIECE * pins.until;
+    if (!pins.until) return;
+    printf("pinned_by_all %.2f GB/s\n", 2 * half_bytes / (tess_seconds() - begun));
+    printf("thread_touches %.2f GB/s\n", half_bytes / pins.touching);
+    printf("thread_pins %.2f GB/s\n", half_bytes / pins.pinning);
+    printf("thread_pins_fresh %.2f GB/s\n", half_bytes / pins.pinning_fresh);
+    printf("longest_pin %.2f s\n", pins.longest);
+}
+
+int main(int argc, char **argv)
 {
     int count = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
@@ -330,6 +406,10 @@ int main(void)
     struct cudaDeviceProp properties;
     check(cudaGetDeviceProperties(&properties, 0), "properties");
     printf("device 0 %s\n", properties.name);
+    if (argc > 1 && !strcmp(argv[1], "pinning")) {
+        pinning();
+        return 0;
+    }
     work.room = device(ROOM);
     work.room_bytes = ROOM;
     matrices();

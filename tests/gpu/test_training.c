@@ -47,13 +47,21 @@ static void write_files(void)
     fclose(f);
 }
 
+/* The figures of a run as text, so that equal means equal bits, and the way of placing that they are of. */
+struct figures {
+    char way[260], text[STEPS][2][32]; /* losses and norms, a step each */
+};
+
+/* Of a run that fails all is said that it leaves. */
 static void run(const char *name, const char *environment, const char *settings)
 {
-    char command[700];
+    char command[1000];
     snprintf(command, sizeof command,
-             "%s %s train %s/%s.json output=%s/%s %s >%s/%s.log 2>&1 || { tail -3 %s/%s.log; false; }", environment,
-             getenv("TESSERA") ? getenv("TESSERA") : "tessera", dir, config, dir, name, settings, dir, name, dir, name);
-    CHECK_EQ(system(command), 0);
+             "%s %s train %s/%s.json output=%s/%s %s >%s/%s.log 2>&1 || { tail -40 %s/%s.log; cat %s/%s/*standstill* "
+             "2>/dev/null; false; }",
+             environment, getenv("TESSERA") ? getenv("TESSERA") : "tessera", dir, config, dir, name, settings, dir,
+             name, dir, name, dir, name);
+    if (system(command)) CHECK_SAY("%s (%s %s): the run fails", name, environment, settings);
 }
 
 /* Nobody's figures from before. */
@@ -64,44 +72,52 @@ static void forget(const char *name)
     unlink(path);
 }
 
-/* The losses and norms of a run as text, so that equal means equal bits. */
-static void train(const char *name, const char *environment, const char *settings, char text[STEPS][2][32])
+/* Each run's figures are said, whatever becomes of the comparison. */
+static void train(const char *name, const char *environment, const char *settings, struct figures *of)
 {
     char line[4096];
-    memset(text, 0, STEPS * sizeof *text);
+    memset(of, 0, sizeof *of);
+    snprintf(of->way, sizeof of->way, "%s (%s%s%s)", name, environment, *environment ? " " : "", settings);
     if (!strstr(settings, "--resume")) forget(name);
     run(name, environment, settings);
     snprintf(line, sizeof line, "%s/%s/metrics.jsonl", dir, name);
     FILE *f = fopen(line, "r");
-    CHECK(f);
+    if (!f) CHECK_SAY("%s: it leaves no figures", of->way);
+    printf("%s:", of->way);
     for (int k = 0; f && k < STEPS && fgets(line, sizeof line, f); k++) {
         const char *loss = strstr(line, "\"loss\":"), *norm = strstr(line, "\"grad_norm\":");
-        if (loss) sscanf(loss, "\"loss\":%31[^,}]", text[k][0]);
-        if (norm) sscanf(norm, "\"grad_norm\":%31[^,}]", text[k][1]);
+        if (loss) sscanf(loss, "\"loss\":%31[^,}]", of->text[k][0]);
+        if (norm) sscanf(norm, "\"grad_norm\":%31[^,}]", of->text[k][1]);
+        printf(" %s %s%s", of->text[k][0], of->text[k][1], k < STEPS - 1 ? "," : "");
     }
+    printf("\n");
     if (f) fclose(f);
-    for (int k = 0; k < (small_runs ? 2 : STEPS); k++) CHECK(text[k][0][0]);
+    for (int k = 0; k < (small_runs ? 2 : STEPS); k++)
+        if (!of->text[k][0][0]) CHECK_SAY("%s: no loss of step %d", of->way, k + 1);
 }
 
-static void compare(char a[STEPS][2][32], char b[STEPS][2][32], double limit)
+/* Says the first step that differs, and of whom; limit: of losses, 0: the bits of norms too. */
+static void compare(const struct figures *a, const struct figures *b, double limit)
 {
     for (int k = 0; k < STEPS; k++) {
-        if (limit > 0) CHECK_NEAR(atof(a[k][0]), atof(b[k][0]), limit * fabs(atof(b[k][0])));
-        if (limit > 0) continue;
-        CHECK_STR(a[k][0], b[k][0]);
-        CHECK_STR(a[k][1], b[k][1]);
+        const double x = atof(a->text[k][0]), y = atof(b->text[k][0]);
+        const bool same = !strcmp(a->text[k][0], b->text[k][0]) && !strcmp(a->text[k][1], b->text[k][1]);
+        if (limit > 0 ? fabs(x - y) <= limit * fabs(y) : same) continue;
+        CHECK_SAY("%s\n    differs from %s\n    first in step %d of %d: loss %s, expected %s; norm %s, expected %s",
+                  a->way, b->way, k + 1, STEPS, a->text[k][0], b->text[k][0], a->text[k][1], b->text[k][1]);
+        return;
     }
 }
 
 TEST(losses_are_the_cpus)
 {
-    static char gpu[STEPS][2][32], cpu[STEPS][2][32];
-    train("gpu32", "", "", gpu);
-    train("cpu32", "STARPU_NCUDA=0", "", cpu);
-    compare(gpu, cpu, 1e-4);
-    train("gpu16", "", "bf16.enabled=true", gpu);
-    train("cpu16", "STARPU_NCUDA=0", "bf16.enabled=true", cpu);
-    compare(gpu, cpu, 2e-2);
+    static struct figures gpu, cpu;
+    train("gpu32", "", "", &gpu);
+    train("cpu32", "STARPU_NCUDA=0", "", &cpu);
+    compare(&gpu, &cpu, 1e-4);
+    train("gpu16", "", "bf16.enabled=true", &gpu);
+    train("cpu16", "STARPU_NCUDA=0", "bf16.enabled=true", &cpu);
+    compare(&gpu, &cpu, 2e-2);
 }
 
 /* Networks of generic ops, some of which have no body for a GPU. */
@@ -111,7 +127,7 @@ TEST(any_network)
         const char *name;
         int samples;
     } network[] = {{"sorts", 6}, {"state", 16}, {"convs", 6}, {"gpt", 8}};
-    static char gpu[STEPS][2][32], cpu[STEPS][2][32];
+    static struct figures gpu, cpu;
     for (size_t k = 0; k < sizeof network / sizeof *network; k++) {
         char path[128];
         snprintf(path, sizeof path, "%s/any.json", dir);
@@ -124,13 +140,16 @@ TEST(any_network)
                 network[k].name, network[k].name, STEPS, network[k].samples);
         fclose(f);
         config = "any";
-        train("any_gpu", "", "", gpu);
-        train("any_cpu", "STARPU_NCUDA=0", "", cpu);
+        char name[2][32];
+        snprintf(name[0], sizeof *name, "%s_gpu", network[k].name);
+        snprintf(name[1], sizeof *name, "%s_cpu", network[k].name);
+        train(name[0], "", "", &gpu);
+        train(name[1], "STARPU_NCUDA=0", "", &cpu);
         config = "run";
 #ifdef TESS_EMULATED_GPU /* whose bodies are the CPU's */
-        compare(gpu, cpu, 0);
+        compare(&gpu, &cpu, 0);
 #else
-        compare(gpu, cpu, 1e-3);
+        compare(&gpu, &cpu, 1e-3);
 #endif
     }
 }
@@ -140,7 +159,7 @@ TEST(any_network)
 TEST(the_same_bits)
 {
     setenv("TESS_EMULATED_OWN_BITS", "1", true);
-    static char first[STEPS][2][32], again[STEPS][2][32];
+    static struct figures first, again;
     static const char *const how[][2] = {
         {"", ""},
         {"", "memory.gpu=115MiB"},
@@ -153,13 +172,15 @@ TEST(the_same_bits)
          "memory.gpu=115MiB memory.cpu=48MiB memory.path="}}; /* the cap has no room for more workers' */
     for (int bf16 = 0; bf16 < 2; bf16++) {
         char set[200];
-        train("first", "", bf16 ? "bf16.enabled=true" : "", first);
+        train("first", "", bf16 ? "bf16.enabled=true" : "", &first);
         for (size_t k = 0; k < sizeof how / sizeof *how; k++) {
             if (bf16 && k % 2 == 0) continue; /* the odd ones have all tiers */
             snprintf(set, sizeof set, "%s%s %s", how[k][1], strstr(how[k][1], "path") ? dir : "",
                      bf16 ? "bf16.enabled=true" : "");
-            train("again", how[k][0], set, again);
-            compare(again, first, 0);
+            char name[32];
+            snprintf(name, sizeof name, "way%zu%s", k + 1, bf16 ? "_bf16" : "");
+            train(name, how[k][0], set, &again);
+            compare(&again, &first, 0);
         }
     }
     unsetenv("TESS_EMULATED_OWN_BITS");
@@ -168,23 +189,23 @@ TEST(the_same_bits)
 /* Half of the steps, and the others from the checkpoint, into the same file of metrics. */
 TEST(over_a_checkpoint)
 {
-    static char whole[STEPS][2][32], parts[STEPS][2][32];
+    static struct figures whole, parts;
     char set[200];
-    train("whole", "", "", whole);
+    train("whole", "", "", &whole);
     for (int part = 0; part < 2; part++) {
         int n = snprintf(set, sizeof set, "memory.gpu=%s checkpoint.dir=%s/ck ", part ? "2GiB" : "115MiB", dir);
         if (part) snprintf(set + n, sizeof set - (size_t)n, "--resume");
         if (!part) snprintf(set + n, sizeof set - (size_t)n, "checkpoint.every=%d steps=%d", STEPS / 2, STEPS / 2);
-        if (part) train("parts", "", set, parts);
+        if (part) train("parts", "", set, &parts);
         if (!part) run("parts", "", set);
     }
-    compare(parts, whole, 0);
+    compare(&parts, &whole, 0);
 }
 
 /* A cap for which there is no step names one for which there is, and that one holds. */
 TEST(the_least)
 {
-    static char first[STEPS][2][32], least[STEPS][2][32];
+    static struct figures first, least;
     char command[700], set[96], mib[16] = "";
     snprintf(command, sizeof command,
              "%s train %s/run.json output=%s/small memory.gpu=20MiB 2>&1 | sed -n 's/.*(memory.gpu=\\([0-9]*\\)MiB "
@@ -195,9 +216,9 @@ TEST(the_least)
     if (said) pclose(said);
     CHECK(atoi(mib) > 64);
     snprintf(set, sizeof set, "memory.gpu=%dMiB", atoi(mib));
-    train("least", "", set, least);
-    train("first", "", "", first);
-    compare(least, first, 0);
+    train("least", "", set, &least);
+    train("first", "", "", &first);
+    compare(&least, &first, 0);
 }
 
 #ifdef TESS_EMULATED_GPU
@@ -276,7 +297,7 @@ TEST(stages_over_nccl)
                 {4, "parallel.pipeline=4"},
                 {4, "parallel.pipeline=2 parallel.tensor=2"},
                 {4, "parallel.pipeline=2 parallel.interleave=2 memory.gpu=112MiB"}};
-    static char by_nccl[STEPS][2][32], by_mpi[STEPS][2][32];
+    static struct figures by_nccl, by_mpi;
     char environment[100], settings[300];
     small_runs = true;
     for (size_t k = 0; k < sizeof runs / sizeof *runs && !check_failures; k++) {
@@ -285,9 +306,9 @@ TEST(stages_over_nccl)
         for (int nccl = 0; nccl < 2; nccl++) {
             snprintf(settings, sizeof settings, "%s model.n_layer=4 train_micro_batch_size_per_gpu=1 %s %s", tiny,
                      runs[k].grid, nccl ? "parallel.carrier=nccl" : "parallel.carrier=mpi");
-            train("stages", environment, settings, nccl ? by_nccl : by_mpi);
+            train("stages", environment, settings, nccl ? &by_nccl : &by_mpi);
         }
-        compare(by_nccl, by_mpi, 0);
+        compare(&by_nccl, &by_mpi, 0);
         if (check_failures) printf("%d ranks, %s\n", runs[k].ranks, runs[k].grid);
     }
     small_runs = false;
@@ -319,29 +340,29 @@ static int tasks_of(const char *name, double until, double *begins, double *ends
 /* With clipping, which is the default, states in RAM are updated while the GPU goes on with the next forward pass. */
 TEST(updates_do_not_hold_up_the_gpu)
 {
-    static char late[STEPS][2][32], cpu[STEPS][2][32];
+    static struct figures late, cpu;
     const char *const offload = "zero_optimization.offload_optimizer.device=cpu --trace 3:3";
     double begins = 0, ends = 0, updated = 0;
-    train("traced", "", offload, late);
+    train("traced", "", offload, &late);
     CHECK(tasks_of("_forward", INFINITY, &begins, &ends) > 0);
     const int updates = tasks_of("adamw", INFINITY, NULL, &updated);
     CHECK(updates > 30);
     CHECK_EQ(tasks_of("adamw", ends, NULL, NULL), updates); /* none is behind the forward pass, where it would be */
     CHECK(begins < updated);                                /* waited for */
-    train("alone", "STARPU_NCUDA=0", "", cpu);
-    compare(late, cpu, 0);
+    train("alone", "STARPU_NCUDA=0", "", &cpu);
+    compare(&late, &cpu, 0);
 }
 
 /* Contexts, and what other programs hold, are not the plan's. Of 136 MiB that are free it has 128, which StarPU would
  * not have granted. */
 TEST(memory_that_others_hold)
 {
-    static char first[STEPS][2][32], again[STEPS][2][32];
-    train("first", "", "", first);
-    train("again", "TESS_EMULATED_GPU=780", "", again);
-    compare(again, first, 0);
-    train("again", "TESS_EMULATED_GPU=4096 TESS_EMULATED_BESIDE=3360", "", again);
-    compare(again, first, 0);
+    static struct figures first, again;
+    train("first", "", "", &first);
+    train("again", "TESS_EMULATED_GPU=780", "", &again);
+    compare(&again, &first, 0);
+    train("again", "TESS_EMULATED_GPU=4096 TESS_EMULATED_BESIDE=3360", "", &again);
+    compare(&again, &first, 0);
 }
 
 /* A rank touches its own device alone, and has its kernels loaded before it sends. */
@@ -352,10 +373,10 @@ TEST(devices_of_ranks)
     snprintf(path, sizeof path, "%s/report", dir);
     snprintf(environment, sizeof environment, "TESS_EMULATED_REPORT=%s %s", path, two);
     small_runs = true;
-    static char text[STEPS][2][32];
-    train("calibrates", environment, tiny, text); /* StarPU tries all devices, once for a machine */
+    static struct figures text;
+    train("calibrates", environment, tiny, &text); /* StarPU tries all devices, once for a machine */
     unlink(path);
-    train("ranks", environment, tiny, text);
+    train("ranks", environment, tiny, &text);
     small_runs = false;
     FILE *f = fopen(path, "r");
     CHECK(f);

@@ -133,8 +133,13 @@ void tess_bench_print(FILE *out, tess_bench_run *b, double median, const tess_pr
     fprintf(out, "%lld x %lld tokens a step, %s\n", (long long)b->run.batch, (long long)b->run.length,
             tess_run_dtype_name(b->run.dtype));
     print_rates(out, b, median);
-    fprintf(out, "peak memory of the process %s; planned: weights and states %s, gradients %s, activations %s\n",
-            tess_human_bytes(peak), tess_human_bytes(states),
+    fprintf(out, "peak memory of the process %s", tess_human_bytes(peak));
+    if (tess_gpus() > 0) {
+        uint64_t now, most;
+        tess_tier_use(TESS_TIER_GPU, &now, &most);
+        fprintf(out, " of RAM, and tiles of %s on the GPU", tess_human_bytes((double)most));
+    }
+    fprintf(out, "; planned: weights and states %s, gradients %s, activations %s\n", tess_human_bytes(states),
             tess_human_bytes((double)b->plan.peak[TESS_ROLE_GRADIENT]),
             tess_human_bytes((double)b->plan.peak[TESS_ROLE_ACTIVATION]));
     print_disk(out, b, steps);
