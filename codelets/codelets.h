@@ -202,10 +202,20 @@ int64_t tess_attention_bucket(const tess_attention_arg *a, int64_t distance);
 size_t tess_attention_scratch(const tess_attention_arg *a, tess_dtype t);
 /* q, k, v or packed qkv[, bounds][, bias], y (rows, heads*dim), lse f32 (rows, heads), scratch */
 extern tess_codelet tess_attention_forward[];
+/* By what a GPU makes a task: on tensor cores, with a head's elements in tiles so wide, or by general kernels, 0; and
+ * whether cuDNN is asked first, if it is taken. Without tensor cores it takes some SLOWER times as long. */
+typedef struct tess_attention_kernels {
+    int tile;
+    bool library;
+} tess_attention_kernels;
+enum { TESS_ATTENTION_WIDEST = 256, TESS_ATTENTION_SLOWER = 50 };
+tess_attention_kernels tess_attention_kernels_of(const tess_attention_arg *a, tess_dtype t, bool train);
+/* Returns how many times as long a GPU takes as on tensor cores alone; the gradient of a bias has a general kernel. */
+double tess_attention_slower(const tess_attention_arg *a, tess_dtype t, bool backward);
 /* Settles, before StarPU runs, whose kernels attention on a GPU has from here on: cuDNN's, where they are wanted, the
- * library is found, and a small problem of this device's comes out as by ours, with the same bits each time; for what
- * is causal, bf16, and has heads of 64 or 128. Returns whether; `said` is the library's version then, and else why not,
- * or empty where there is no GPU or they are not wanted. */
+ * library is found, and small problems of this device's come out as by ours, with the same bits each time; for what
+ * tess_attention_kernels_of says. Returns whether; `said` is the library's version then, and else why not, or empty
+ * where there is no GPU or they are not wanted. */
 bool tess_attention_library(bool wanted, char *said, size_t room);
 /* Of spans: q, k, v, or packed qkv and, unless it is the same, that of the keys[, bounds of the whole sequence][,
  * bias][, carry, unless it begins and ends][, y, lse, if it ends], scratch. What goes from one task of some queries to

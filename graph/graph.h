@@ -70,6 +70,9 @@ tess_keeping tess_graph_keeping(const tess_graph *g);
 const char *tess_graph_optimizer(const tess_graph *g, int *moments);
 /* An op of that name is in the graph. */
 bool tess_graph_uses(const tess_graph *g, const char *op);
+/* Returns the name of the first op that a GPU makes by kernels that take many times as long as those of its like, and
+ * says which and how many times; NULL: there is none. */
+const char *tess_graph_slow(const tess_graph *g, char *said, size_t room);
 
 /* ---- what a step holds ------------------------------------------------------------------------------------------- */
 

@@ -312,6 +312,7 @@ typedef struct tess_cost {
     double bytes;  /* read and written in the ideal case */
     double passes; /* beside matrix flops: read and written by what goes over the elements once more */
     double rows;   /* of a product: those that a weight which is packed once serves; 0 where none is */
+    double lost;   /* matrix flops that a GPU would make in the time that a kernel without tensor cores takes longer */
 } tess_cost;
 
 /* One a (op, dtype). */

@@ -246,6 +246,29 @@ TESS_INLINE void attention_backward(const tess_work *w, tess_dtype t)
     }
 }
 
+/* ---- a GPU's kernels --------------------------------------------------------------------------------------------- */
+
+/* The library is asked for what it was seen to do right everywhere. Lengths that are no multiple of 128 need another
+ * mask in versions up to 9.15, or give wrong gradients. */
+tess_attention_kernels tess_attention_kernels_of(const tess_attention_arg *a, tess_dtype t, bool train)
+{
+    const bool fits = (t == TESS_BF16 || t == TESS_F16) && a->dim % 8 == 0 && a->dim <= TESS_ATTENTION_WIDEST;
+    const bool plain = a->causal && !a->whole && !a->bounded && !a->buckets && !(a->cap > 0) && a->scale > 0 &&
+                       !(train && a->dropout > 0);
+    return (tess_attention_kernels){
+        .tile = !fits           ? 0
+                : a->dim <= 64  ? 64
+                : a->dim <= 128 ? 128
+                                : TESS_ATTENTION_WIDEST,
+        .library = fits && plain && keys_of(a) == a->sequence && a->sequence % 128 == 0,
+    };
+}
+double tess_attention_slower(const tess_attention_arg *a, tess_dtype t, bool backward)
+{
+    if (!tess_attention_kernels_of(a, t, true).tile) return TESS_ATTENTION_SLOWER;
+    return backward && a->buckets ? 1 + 2.0 / 5 * TESS_ATTENTION_SLOWER : 1; /* two more products beside five */
+}
+
 /* ---- cost -------------------------------------------------------------------------------------------------------- */
 
 /* The sum over `n` queries of what lies below x, x + 1 and so on, of `keys`. */
@@ -260,25 +283,28 @@ static double below(double x, double n, double keys)
 }
 
 /* `products` of (queries x keys x dim), over the pairs that see each other; `passes` over q, k, v and y. */
-static tess_cost attention_cost(const tess_attention_arg *a, tess_dtype t, double products, double passes)
+static tess_cost attention_cost(const tess_attention_arg *a, tess_dtype t, double products, double passes,
+                                bool backward)
 {
     const double length = (double)a->sequence, keys = (double)keys_of(a), own = (double)(a->query0 - a->key0);
     const double rows = (double)a->rows;
     double seen = a->causal ? below(own + 1, length, keys) : length * keys;
     if (a->window) seen -= below(own + 1 - (double)a->window, length, keys);
+    const double flops = 2 * products * rows / length * seen * (double)(a->heads * a->dim);
     return (tess_cost){
-        .flops = 2 * products * rows / length * seen * (double)(a->heads * a->dim),
+        .flops = flops,
+        .lost = flops * (tess_attention_slower(a, t, backward) - 1),
         .bytes = rows * (passes * (double)(tess_dtype_size(t) * (size_t)(2 * (a->heads + a->groups) * a->dim)) +
                          4 * (double)a->heads),
     };
 }
 static tess_cost attention_forward_cost(const void *arg, tess_dtype t)
 {
-    return attention_cost(arg, t, 2, 1);
+    return attention_cost(arg, t, 2, 1, false);
 }
 static tess_cost attention_backward_cost(const void *arg, tess_dtype t)
 {
-    return attention_cost(arg, t, 5, ((const tess_attention_arg *)arg)->acc ? 3 : 2);
+    return attention_cost(arg, t, 5, ((const tess_attention_arg *)arg)->acc ? 3 : 2, true);
 }
 
 TESS_PART_COST(attention_forward)

@@ -1,5 +1,6 @@
-/* attention: as attention.c writes it down, for a GPU. bf16 with heads of 64 and 128 runs on tensor cores, blocks of
- * queries and keys in shared memory, logits in registers; everything else by a warp a query (or key), in fp32.
+/* attention: as attention.c writes it down, for a GPU. What tess_attention_kernels_of has a tile for runs on tensor
+ * cores, blocks of queries and keys in shared memory, logits in registers; everything else by a warp a query (or key),
+ * in fp32. A tile's rows have DIM elements, the template's parameter, and end with zeros behind the f.dim of a head.
  *
  * Forward, a block of queries passes over blocks of keys. Backward, one kernel passes over queries for a block of keys,
  * for dk and dv, and another over keys for a block of queries, for dq: two of seven products are made twice, and in
@@ -8,7 +9,7 @@
  * Kernels come PLAIN, where causality is all there is, and with all that attention.c knows beside it. The gradient of a
  * bias by distance is gathered by a warp a distance, in fp32, and is far from what tensor cores would do.
  *
- * A probability is rounded to bf16 before it is multiplied, as on the CPU. */
+ * A probability is rounded to 16 bits before it is multiplied; so is one of bf16 on the CPU. */
 #include "attention_seen_impl.h"
 #include "attention_warp_impl.h"
 #include "cudnn_choice.h"
@@ -16,12 +17,14 @@
 
 /* ==== tensor cores ================================================================================================ */
 
-constexpr int KEYS = 64; /* of a block that passes by, or queries */
+template <int DIM> constexpr int PASSING = DIM > 128 ? 32 : 64; /* of a block that passes by, or queries */
 
-/* c (TILES x 16, 64) = a (rows r... of tile_a) b^T, b (64, DIM) in tile_b; both along DIM. */
-template <int DIM, int TILES>
-TESS_DEVICE void multiply_along(float c[TILES][KEYS / 8][4], const bf16 *tile_a, int r, const bf16 *tile_b, int lane)
+/* c (TILES x 16, PASSING) = a (rows r... of tile_a) b^T, b (PASSING, DIM) in tile_b; both along DIM. */
+template <tess_dtype T, int DIM, int TILES>
+TESS_DEVICE void multiply_along(float c[TILES][PASSING<DIM> / 8][4], const half16 *tile_a, int r, const half16 *tile_b,
+                                int lane)
 {
+    constexpr int KEYS = PASSING<DIM>;
 #pragma unroll
     for (int m = 0; m < TILES; m++)
 #pragma unroll
@@ -36,30 +39,31 @@ TESS_DEVICE void multiply_along(float c[TILES][KEYS / 8][4], const bf16 *tile_a,
             load_b_pair<DIM>(b, tile_b, n * 16, k, lane);
 #pragma unroll
             for (int m = 0; m < TILES; m++) {
-                multiply_add(c[m][2 * n], a[m], b);
-                multiply_add(c[m][2 * n + 1], a[m], b + 2);
+                multiply_add<T>(c[m][2 * n], a[m], b);
+                multiply_add<T>(c[m][2 * n + 1], a[m], b + 2);
             }
         }
     }
 }
 
-/* c (TILES x 16, DIM) += p (TILES x 16, 64), rounded, times the tile (64, DIM). */
-template <int DIM, int TILES>
-TESS_DEVICE void multiply_across(float c[TILES][DIM / 8][4], const float p[TILES][KEYS / 8][4], const bf16 *tile,
-                                 int lane)
+/* c (TILES x 16, DIM) += p (TILES x 16, PASSING), rounded, times the tile (PASSING, DIM). */
+template <tess_dtype T, int DIM, int TILES>
+TESS_DEVICE void multiply_across(float c[TILES][DIM / 8][4], const float p[TILES][PASSING<DIM> / 8][4],
+                                 const half16 *tile, int lane)
 {
+    constexpr int KEYS = PASSING<DIM>;
 #pragma unroll
     for (int k = 0; k < KEYS / 16; k++) {
         uint32_t a[TILES][4], b[4];
 #pragma unroll
-        for (int m = 0; m < TILES; m++) c_to_a(a[m], p[m][2 * k], p[m][2 * k + 1]);
+        for (int m = 0; m < TILES; m++) c_to_a<T>(a[m], p[m][2 * k], p[m][2 * k + 1]);
 #pragma unroll
         for (int n = 0; n < DIM / 16; n++) {
             load_b_pair_across<DIM>(b, tile, k * 16, n * 16, lane);
 #pragma unroll
             for (int m = 0; m < TILES; m++) {
-                multiply_add(c[m][2 * n], a[m], b);
-                multiply_add(c[m][2 * n + 1], a[m], b + 2);
+                multiply_add<T>(c[m][2 * n], a[m], b);
+                multiply_add<T>(c[m][2 * n + 1], a[m], b + 2);
             }
         }
     }
@@ -83,7 +87,8 @@ TESS_DEVICE void go_on(float o[TILES][DIM / 8][4], float top[TILES][2], float su
 #pragma unroll
             for (int n = 0; n < DIM / 8; n++)
 #pragma unroll
-                for (int e = 0; e < 2; e++) o[m][n][2 * h + e] = c.o[(n * 8 + 2 * t + e) * CARRIED];
+                for (int e = 0; e < 2; e++) /* what is in columns behind the head goes nowhere */
+                    o[m][n][2 * h + e] = c.o[((n * 8 < f.dim ? n * 8 : 0) + 2 * t + e) * CARRIED];
         }
 }
 template <int DIM, int TILES>
@@ -104,17 +109,18 @@ TESS_DEVICE void leave(const float o[TILES][DIM / 8][4], const float top[TILES][
 #pragma unroll
             for (int n = 0; n < DIM / 8; n++)
 #pragma unroll
-                for (int e = 0; e < 2; e++) c.o[(n * 8 + 2 * t + e) * CARRIED] = o[m][n][2 * h + e];
+                for (int e = 0; e < 2; e++)
+                    if (n * 8 < f.dim) c.o[(n * 8 + 2 * t + e) * CARRIED] = o[m][n][2 * h + e];
         }
 }
 
 /* A gradient (16 rows a warp, DIM) of dq, dk or dv from row `row` on; tile: the warp's room. */
-template <int DIM>
-TESS_DEVICE void put_gradient(bf16 *tile, const float c[1][DIM / 8][4], const flash &f, const part &d, int64_t row,
+template <tess_dtype T, int DIM>
+TESS_DEVICE void put_gradient(half16 *tile, const float c[1][DIM / 8][4], const flash &f, const part &d, int64_t row,
                               int head, int valid, bool acc, int lane)
 {
     if (!f.sums) {
-        put_rows<DIM, 1>(tile, c, (bf16 *)row_of_mut<TESS_BF16>(d, row, head), d.ld, valid, acc, lane);
+        put_rows<T, DIM, 1>(tile, c, (half16 *)row_of_mut<T>(d, row, head), d.ld, valid, acc, lane, f.dim);
         return;
     }
 #pragma unroll
@@ -125,7 +131,8 @@ TESS_DEVICE void put_gradient(bf16 *tile, const float c[1][DIM / 8][4], const fl
 #pragma unroll
         for (int n = 0; n < DIM / 8; n++)
 #pragma unroll
-            for (int e = 0; e < 2; e++) add_at<TESS_F32>(to, n * 8 + e, acc, c[0][n][2 * h + e]);
+            for (int e = 0; e < 2; e++)
+                if (n * 8 < f.dim) add_at<TESS_F32>(to, n * 8 + e, acc, c[0][n][2 * h + e]);
     }
 }
 
@@ -133,16 +140,17 @@ TESS_DEVICE void put_gradient(bf16 *tile, const float c[1][DIM / 8][4], const fl
  * multiplied, and the next K while V is. */
 template <int DIM, int WARPS, int TILES, int TURNS> struct forward_shape {
     static constexpr int QUERIES = WARPS * TILES * 16, THREADS = WARPS * WARP;
-    static constexpr size_t SHARED = (size_t)(QUERIES + 2 * TURNS * KEYS) * DIM * sizeof(bf16);
+    static constexpr size_t SHARED = (size_t)(QUERIES + 2 * TURNS * PASSING<DIM>)*DIM * sizeof(half16);
 };
 
-template <bool CARRY, int DIM, int WARPS, int TILES, int TURNS, bool PLAIN>
+template <tess_dtype T, bool CARRY, int DIM, int WARPS, int TILES, int TURNS, bool PLAIN>
 TESS_KERNEL_AT(WARPS *WARP, 2)
 flash_forward_kernel(flash f, int blocks)
 {
     constexpr int QUERIES = forward_shape<DIM, WARPS, TILES, TURNS>::QUERIES, THREADS = WARPS * WARP;
+    constexpr int KEYS = PASSING<DIM>;
     TESS_DYNAMIC_SHARED(shared);
-    bf16 *q_tile = (bf16 *)shared, *k_tile = q_tile + QUERIES * DIM, *v_tile = k_tile + TURNS * KEYS * DIM;
+    half16 *q_tile = (half16 *)shared, *k_tile = q_tile + QUERIES * DIM, *v_tile = k_tile + TURNS * KEYS * DIM;
     const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, g = lane >> 2, t = lane & 3;
     const job j = job_of(blockIdx.x, blocks, f.heads, f.causal);
     const int q0 = j.block * QUERIES, mine = warp * TILES * 16, group = j.head / (f.heads / f.groups);
@@ -150,16 +158,16 @@ flash_forward_kernel(flash f, int blocks)
     range all = {0, f.causal && q0 + QUERIES < f.keys ? q0 + QUERIES : f.keys};
     if (!PLAIN) all = seen_by_block(f, j.sequence, q0, QUERIES, lane);
     const int begin = all.first / KEYS, steps = (all.end + KEYS - 1) / KEYS;
-    const bf16 *k_from = row_bf16(f.k, key_row, group), *v_from = row_bf16(f.v, key_row, group);
+    const half16 *k_from = row_half(f.k, key_row, group), *v_from = row_half(f.v, key_row, group);
     const bool drop = !PLAIN && f.drop;
     const uint64_t place = drop ? place_of(f, j.sequence, j.head) : 0;
     const float *bias = PLAIN ? NULL : bias_of(f, j.head);
 
-    copy_tile<DIM, QUERIES, THREADS>(q_tile, row_bf16(f.q, row + q0, j.head), f.q.ld, f.length - q0);
+    copy_tile<DIM, QUERIES, THREADS>(q_tile, row_half(f.q, row + q0, j.head), f.q.ld, f.length - q0, f.dim);
     if (begin < steps) {
         const int k0 = begin * KEYS, turn = begin % TURNS * KEYS * DIM;
-        copy_tile<DIM, KEYS, THREADS>(k_tile + turn, k_from + k0 * f.k.ld, f.k.ld, f.keys - k0);
-        if (TURNS == 2) copy_tile<DIM, KEYS, THREADS>(v_tile + turn, v_from + k0 * f.v.ld, f.v.ld, f.keys - k0);
+        copy_tile<DIM, KEYS, THREADS>(k_tile + turn, k_from + k0 * f.k.ld, f.k.ld, f.keys - k0, f.dim);
+        if (TURNS == 2) copy_tile<DIM, KEYS, THREADS>(v_tile + turn, v_from + k0 * f.v.ld, f.v.ld, f.keys - k0, f.dim);
     }
     copies_end_group();
 
@@ -173,19 +181,19 @@ flash_forward_kernel(flash f, int blocks)
         const int k0 = step * KEYS, next = k0 + KEYS;
         if (TURNS == 2 && step + 1 < steps) {
             const int turn = (step + 1) % 2 * KEYS * DIM;
-            copy_tile<DIM, KEYS, THREADS>(k_tile + turn, k_from + next * f.k.ld, f.k.ld, f.keys - next);
-            copy_tile<DIM, KEYS, THREADS>(v_tile + turn, v_from + next * f.v.ld, f.v.ld, f.keys - next);
+            copy_tile<DIM, KEYS, THREADS>(k_tile + turn, k_from + next * f.k.ld, f.k.ld, f.keys - next, f.dim);
+            copy_tile<DIM, KEYS, THREADS>(v_tile + turn, v_from + next * f.v.ld, f.v.ld, f.keys - next, f.dim);
         }
         if (TURNS == 2) copies_end_group();
         copies_wait<TURNS - 1>();
         __syncthreads();
         if (TURNS == 1) { /* all are done with the V before */
-            copy_tile<DIM, KEYS, THREADS>(v_tile, v_from + k0 * f.v.ld, f.v.ld, f.keys - k0);
+            copy_tile<DIM, KEYS, THREADS>(v_tile, v_from + k0 * f.v.ld, f.v.ld, f.keys - k0, f.dim);
             copies_end_group();
         }
 
         float s[TILES][KEYS / 8][4];
-        multiply_along<DIM, TILES>(s, q_tile, mine, k_tile + step % TURNS * KEYS * DIM, lane);
+        multiply_along<T, DIM, TILES>(s, q_tile, mine, k_tile + step % TURNS * KEYS * DIM, lane);
         const bool edge = !PLAIN || next > f.keys || (f.causal && next > q0 + mine + 1);
 #pragma unroll
         for (int m = 0; m < TILES; m++)
@@ -229,10 +237,11 @@ flash_forward_kernel(flash f, int blocks)
         if (TURNS == 1) {
             copies_wait<0>();
             __syncthreads(); /* V is there, and all are done with K */
-            if (step + 1 < steps) copy_tile<DIM, KEYS, THREADS>(k_tile, k_from + next * f.k.ld, f.k.ld, f.keys - next);
+            if (step + 1 < steps)
+                copy_tile<DIM, KEYS, THREADS>(k_tile, k_from + next * f.k.ld, f.k.ld, f.keys - next, f.dim);
             copies_end_group();
         }
-        multiply_across<DIM, TILES>(o, s, v_tile + step % TURNS * KEYS * DIM, lane);
+        multiply_across<T, DIM, TILES>(o, s, v_tile + step % TURNS * KEYS * DIM, lane);
         if (TURNS == 2) __syncthreads(); /* before its turn is overwritten */
     }
     if (!PLAIN) { /* there may have been no step that waited */
@@ -262,8 +271,8 @@ flash_forward_kernel(flash f, int blocks)
                 o[m][n][2 * h + 1] *= one;
             }
         }
-    put_rows<DIM, TILES>(q_tile + mine * DIM, o, (bf16 *)row_of_mut<TESS_BF16>(f.y, row + q0 + mine, j.head), f.y.ld,
-                         f.length - q0 - mine, false, lane);
+    put_rows<T, DIM, TILES>(q_tile + mine * DIM, o, (half16 *)row_of_mut<T>(f.y, row + q0 + mine, j.head), f.y.ld,
+                            f.length - q0 - mine, false, lane, f.dim);
 }
 
 /* delta (rows, heads) = sum of dy y over each head; a warp each. */
@@ -279,20 +288,21 @@ template <tess_dtype T> TESS_KERNEL(256) delta_kernel(flash f, int64_t rows)
     if (threadIdx.x % WARP == 0) f.delta[i] = sum;
 }
 
-/* Shared memory: two tiles of the block's own, WARPS x 16 rows, two and two that take turns, lse, delta and the range
- * of keys of those. */
+/* Shared memory: two tiles of the block's own, WARPS x 16 rows, two and two that take turns, or one and one, lse, delta
+ * and the range of keys of those. */
 template <int DIM, int WARPS> struct backward_shape {
-    static constexpr int ROWS = WARPS * 16, THREADS = WARPS * WARP;
-    static constexpr size_t SHARED =
-        (size_t)(2 * ROWS + 4 * KEYS) * DIM * sizeof(bf16) + 8 * (size_t)KEYS * sizeof(float);
+    static constexpr int ROWS = WARPS * 16, THREADS = WARPS * WARP, TURNS = DIM > 128 ? 1 : 2;
+    static constexpr size_t SHARED = (size_t)(2 * ROWS + 2 * TURNS * PASSING<DIM>)*DIM * sizeof(half16) +
+                                     4 * TURNS * (size_t)PASSING<DIM> * sizeof(float);
 };
 
 /* lse, in powers of 2, and delta of queries q0... to shared memory; queries past the end get an lse that makes their
  * probabilities 0. */
+template <int DIM>
 TESS_DEVICE void load_rows(float *lse, float *delta, range *seen, const flash &f, int64_t sequence, int head, int q0)
 {
     const int64_t row = sequence * f.length;
-    for (int i = (int)threadIdx.x; i < KEYS; i += (int)blockDim.x) {
+    for (int i = (int)threadIdx.x; i < PASSING<DIM>; i += (int)blockDim.x) {
         const bool valid = q0 + i < f.length;
         const int64_t at = (row + q0 + i) * f.heads + head;
         lse[i] = valid ? f.lse[at] * TESS_LOG2_E : INFINITY;
@@ -301,15 +311,20 @@ TESS_DEVICE void load_rows(float *lse, float *delta, range *seen, const flash &f
     }
 }
 
-/* dk and dv of a block of keys of one group: over its heads and their queries, in that order. */
-template <int DIM, int WARPS, bool PLAIN> TESS_KERNEL_AT(WARPS *WARP, 1) flash_keys_kernel(flash f, int blocks)
+/* dk and dv of a block of keys of one group: over its heads and their queries, in that order. Where registers hold one
+ * of them alone, a kernel has dk and another dv. */
+enum { DK = 1, DV = 2 };
+template <tess_dtype T, int DIM, int WARPS, int WHICH, bool PLAIN>
+TESS_KERNEL_AT(WARPS *WARP, 1)
+flash_keys_kernel(flash f, int blocks)
 {
     constexpr int ROWS = backward_shape<DIM, WARPS>::ROWS, THREADS = WARPS * WARP;
+    constexpr int KEYS = PASSING<DIM>, TURNS = backward_shape<DIM, WARPS>::TURNS, AHEAD = TURNS - 1;
     TESS_DYNAMIC_SHARED(shared);
-    bf16 *k_tile = (bf16 *)shared, *v_tile = k_tile + ROWS * DIM, *q_tile = v_tile + ROWS * DIM;
-    bf16 *dy_tile = q_tile + 2 * KEYS * DIM;
-    float *lse = (float *)(dy_tile + 2 * KEYS * DIM), *delta = lse + 2 * KEYS;
-    range *seen = (range *)(delta + 2 * KEYS);
+    half16 *k_tile = (half16 *)shared, *v_tile = k_tile + ROWS * DIM, *q_tile = v_tile + ROWS * DIM;
+    half16 *dy_tile = q_tile + TURNS * KEYS * DIM;
+    float *lse = (float *)(dy_tile + TURNS * KEYS * DIM), *delta = lse + TURNS * KEYS;
+    range *seen = (range *)(delta + TURNS * KEYS);
     const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, g = lane >> 2, t = lane & 3;
     const job j = job_of(blockIdx.x, blocks, f.groups, false);
     const int k0 = j.block * ROWS, mine = warp * 16, share = f.heads / f.groups;
@@ -319,33 +334,34 @@ template <int DIM, int WARPS, bool PLAIN> TESS_KERNEL_AT(WARPS *WARP, 1) flash_k
     const int first = queries.first / KEYS, each = (queries.end + KEYS - 1) / KEYS - first, steps = each * share;
     const bool drop = !PLAIN && f.drop;
 
-    copy_tile<DIM, ROWS, THREADS>(k_tile, row_bf16(f.k, key_row + k0, j.head), f.k.ld, f.keys - k0);
-    copy_tile<DIM, ROWS, THREADS>(v_tile, row_bf16(f.v, key_row + k0, j.head), f.v.ld, f.keys - k0);
+    copy_tile<DIM, ROWS, THREADS>(k_tile, row_half(f.k, key_row + k0, j.head), f.k.ld, f.keys - k0, f.dim);
+    copy_tile<DIM, ROWS, THREADS>(v_tile, row_half(f.v, key_row + k0, j.head), f.v.ld, f.keys - k0, f.dim);
 
-    float dk[1][DIM / 8][4] = {}, dv[1][DIM / 8][4] = {};
+    float dk[1][WHICH & DK ? DIM / 8 : 1][4] = {}, dv[1][WHICH & DV ? DIM / 8 : 1][4] = {};
     const float scale = f.scale * TESS_LOG2_E;
-    for (int step = -1; step < steps; step++) {
-        if (step + 1 < steps) { /* what comes next sets out */
-            const int turn = (step + 1) % 2, head = j.head * share + (step + 1) / each;
-            const int q0 = (first + (step + 1) % each) * KEYS, at = turn * KEYS * DIM;
-            copy_tile<DIM, KEYS, THREADS>(q_tile + at, row_bf16(f.q, row + q0, head), f.q.ld, f.length - q0);
-            copy_tile<DIM, KEYS, THREADS>(dy_tile + at, row_bf16(f.dy, row + q0, head), f.dy.ld, f.length - q0);
-            load_rows(lse + turn * KEYS, delta + turn * KEYS, PLAIN ? NULL : seen + turn * KEYS, f, j.sequence, head,
-                      q0);
+    for (int step = -AHEAD; step < steps; step++) {
+        const int next = step + AHEAD;
+        if (next < steps) { /* what comes next sets out */
+            const int turn = next % TURNS, head = j.head * share + next / each;
+            const int q0 = (first + next % each) * KEYS, at = turn * KEYS * DIM;
+            copy_tile<DIM, KEYS, THREADS>(q_tile + at, row_half(f.q, row + q0, head), f.q.ld, f.length - q0, f.dim);
+            copy_tile<DIM, KEYS, THREADS>(dy_tile + at, row_half(f.dy, row + q0, head), f.dy.ld, f.length - q0, f.dim);
+            load_rows<DIM>(lse + turn * KEYS, delta + turn * KEYS, PLAIN ? NULL : seen + turn * KEYS, f, j.sequence,
+                           head, q0);
         }
         copies_end_group();
         if (step < 0) continue;
-        copies_wait<1>();
+        copies_wait<AHEAD>();
         __syncthreads();
 
-        const int turn = step % 2, head = j.head * share + step / each, q0 = (first + step % each) * KEYS;
-        const bf16 *q = q_tile + turn * KEYS * DIM, *dy = dy_tile + turn * KEYS * DIM;
+        const int turn = step % TURNS, head = j.head * share + step / each, q0 = (first + step % each) * KEYS;
+        const half16 *q = q_tile + turn * KEYS * DIM, *dy = dy_tile + turn * KEYS * DIM;
         const uint64_t place = drop ? place_of(f, j.sequence, head) : 0;
         const float *bias = PLAIN ? NULL : bias_of(f, head);
         const bool edge = f.causal && q0 < k0 + mine + 16;
         float p[1][KEYS / 8][4], ds[1][KEYS / 8][4]; /* (keys, queries) */
-        multiply_along<DIM, 1>(p, k_tile, mine, q, lane);
-        multiply_along<DIM, 1>(ds, v_tile, mine, dy, lane);
+        multiply_along<T, DIM, 1>(p, k_tile, mine, q, lane);
+        if constexpr (WHICH & DK) multiply_along<T, DIM, 1>(ds, v_tile, mine, dy, lane);
 #pragma unroll
         for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
@@ -358,27 +374,32 @@ template <int DIM, int WARPS, bool PLAIN> TESS_KERNEL_AT(WARPS *WARP, 1) flash_k
                           : key < seen[turn * KEYS + i].first || key >= seen[turn * KEYS + i].end)
                     x = 0;
                 const float keep = drop ? kept(f, place, q0 + i, key) : 1;
-                ds[0][n][e] = x * (ds[0][n][e] * keep - delta[turn * KEYS + i]) * slope;
+                if constexpr (WHICH & DK) ds[0][n][e] = x * (ds[0][n][e] * keep - delta[turn * KEYS + i]) * slope;
                 p[0][n][e] = x * keep;
             }
-        multiply_across<DIM, 1>(dv, p, dy, lane);
-        multiply_across<DIM, 1>(dk, ds, q, lane);
+        if constexpr (WHICH & DV) multiply_across<T, DIM, 1>(dv, p, dy, lane);
+        if constexpr (WHICH & DK) multiply_across<T, DIM, 1>(dk, ds, q, lane);
         __syncthreads(); /* before its turn is overwritten */
     }
     copies_wait<0>();
     if (!PLAIN) __syncthreads(); /* there may have been no step */
     const int valid = f.keys - k0 - mine;
-    put_gradient<DIM>(k_tile + mine * DIM, dk, f, f.dk, key_row + k0 + mine, j.head, valid, f.acc, lane);
-    put_gradient<DIM>(v_tile + mine * DIM, dv, f, f.dv, key_row + k0 + mine, j.head, valid, f.acc, lane);
+    if constexpr (WHICH & DK)
+        put_gradient<T, DIM>(k_tile + mine * DIM, dk, f, f.dk, key_row + k0 + mine, j.head, valid, f.acc, lane);
+    if constexpr (WHICH & DV)
+        put_gradient<T, DIM>(v_tile + mine * DIM, dv, f, f.dv, key_row + k0 + mine, j.head, valid, f.acc, lane);
 }
 
 /* dq of a block of queries of one head, over the keys it sees. */
-template <int DIM, int WARPS, bool PLAIN> TESS_KERNEL_AT(WARPS *WARP, 1) flash_queries_kernel(flash f, int blocks)
+template <tess_dtype T, int DIM, int WARPS, bool PLAIN>
+TESS_KERNEL_AT(WARPS *WARP, 1)
+flash_queries_kernel(flash f, int blocks)
 {
     constexpr int ROWS = backward_shape<DIM, WARPS>::ROWS, THREADS = WARPS * WARP;
+    constexpr int KEYS = PASSING<DIM>, TURNS = backward_shape<DIM, WARPS>::TURNS, AHEAD = TURNS - 1;
     TESS_DYNAMIC_SHARED(shared);
-    bf16 *q_tile = (bf16 *)shared, *dy_tile = q_tile + ROWS * DIM, *k_tile = dy_tile + ROWS * DIM;
-    bf16 *v_tile = k_tile + 2 * KEYS * DIM;
+    half16 *q_tile = (half16 *)shared, *dy_tile = q_tile + ROWS * DIM, *k_tile = dy_tile + ROWS * DIM;
+    half16 *v_tile = k_tile + TURNS * KEYS * DIM;
     const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, g = lane >> 2, t = lane & 3;
     const job j = job_of(blockIdx.x, blocks, f.heads, f.causal);
     const int q0 = j.block * ROWS, mine = warp * 16, group = j.head / (f.heads / f.groups);
@@ -386,13 +407,13 @@ template <int DIM, int WARPS, bool PLAIN> TESS_KERNEL_AT(WARPS *WARP, 1) flash_q
     range all = {0, f.causal && q0 + ROWS < f.keys ? q0 + ROWS : f.keys};
     if (!PLAIN) all = seen_by_block(f, j.sequence, q0, ROWS, lane);
     const int begin = all.first / KEYS, steps = (all.end + KEYS - 1) / KEYS;
-    const bf16 *k_from = row_bf16(f.k, key_row, group), *v_from = row_bf16(f.v, key_row, group);
+    const half16 *k_from = row_half(f.k, key_row, group), *v_from = row_half(f.v, key_row, group);
     const bool drop = !PLAIN && f.drop;
     const uint64_t place = drop ? place_of(f, j.sequence, j.head) : 0;
     const float *bias = PLAIN ? NULL : bias_of(f, j.head);
 
-    copy_tile<DIM, ROWS, THREADS>(q_tile, row_bf16(f.q, row + q0, j.head), f.q.ld, f.length - q0);
-    copy_tile<DIM, ROWS, THREADS>(dy_tile, row_bf16(f.dy, row + q0, j.head), f.dy.ld, f.length - q0);
+    copy_tile<DIM, ROWS, THREADS>(q_tile, row_half(f.q, row + q0, j.head), f.q.ld, f.length - q0, f.dim);
+    copy_tile<DIM, ROWS, THREADS>(dy_tile, row_half(f.dy, row + q0, j.head), f.dy.ld, f.length - q0, f.dim);
     float lse[2], delta[2];
     range seen[2];
 #pragma unroll
@@ -406,23 +427,23 @@ template <int DIM, int WARPS, bool PLAIN> TESS_KERNEL_AT(WARPS *WARP, 1) flash_q
 
     float dq[1][DIM / 8][4] = {};
     const float scale = f.scale * TESS_LOG2_E;
-    for (int step = begin - 1; step < steps; step++) {
-        if (step + 1 < steps) {
-            const int turn = (step + 1) % 2 * KEYS * DIM, next = (step + 1) * KEYS;
-            copy_tile<DIM, KEYS, THREADS>(k_tile + turn, k_from + next * f.k.ld, f.k.ld, f.keys - next);
-            copy_tile<DIM, KEYS, THREADS>(v_tile + turn, v_from + next * f.v.ld, f.v.ld, f.keys - next);
+    for (int step = begin - AHEAD; step < steps; step++) {
+        if (step + AHEAD < steps) {
+            const int turn = (step + AHEAD) % TURNS * KEYS * DIM, next = (step + AHEAD) * KEYS;
+            copy_tile<DIM, KEYS, THREADS>(k_tile + turn, k_from + next * f.k.ld, f.k.ld, f.keys - next, f.dim);
+            copy_tile<DIM, KEYS, THREADS>(v_tile + turn, v_from + next * f.v.ld, f.v.ld, f.keys - next, f.dim);
         }
         copies_end_group();
         if (step < begin) continue;
-        copies_wait<1>();
+        copies_wait<AHEAD>();
         __syncthreads();
 
-        const bf16 *k = k_tile + step % 2 * KEYS * DIM, *v = v_tile + step % 2 * KEYS * DIM;
+        const half16 *k = k_tile + step % TURNS * KEYS * DIM, *v = v_tile + step % TURNS * KEYS * DIM;
         const int k0 = step * KEYS;
         const bool edge = k0 + KEYS > f.keys || (f.causal && k0 + KEYS > q0 + mine + 1);
         float p[1][KEYS / 8][4], ds[1][KEYS / 8][4]; /* (queries, keys) */
-        multiply_along<DIM, 1>(p, q_tile, mine, k, lane);
-        multiply_along<DIM, 1>(ds, dy_tile, mine, v, lane);
+        multiply_along<T, DIM, 1>(p, q_tile, mine, k, lane);
+        multiply_along<T, DIM, 1>(ds, dy_tile, mine, v, lane);
 #pragma unroll
         for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
@@ -438,12 +459,13 @@ template <int DIM, int WARPS, bool PLAIN> TESS_KERNEL_AT(WARPS *WARP, 1) flash_q
                 const float keep = drop ? kept(f, place, query, key) : 1;
                 ds[0][n][e] = x * (ds[0][n][e] * keep - delta[h]) * slope;
             }
-        multiply_across<DIM, 1>(dq, ds, k, lane);
+        multiply_across<T, DIM, 1>(dq, ds, k, lane);
         __syncthreads(); /* before its turn is overwritten */
     }
     copies_wait<0>();
     if (!PLAIN) __syncthreads(); /* there may have been no step */
-    put_gradient<DIM>(q_tile + mine * DIM, dq, f, f.dq, row + q0 + mine, j.head, f.length - q0 - mine, f.acc_q, lane);
+    put_gradient<T, DIM>(q_tile + mine * DIM, dq, f, f.dq, row + q0 + mine, j.head, f.length - q0 - mine, f.acc_q,
+                         lane);
 }
 
 /* ==== launching =================================================================================================== */
@@ -521,28 +543,47 @@ template <tess_dtype T> static void spread(const tess_work *w, flash *f, const v
     launch(w, spread_kernel<T>, blocks_of(n, 256), 256, 0, *f, buckets_of(a->buckets, a->reach, a->causal), table);
 }
 
-template <bool CARRY, int DIM, int WARPS, int TILES, int TURNS>
+template <tess_dtype T, bool CARRY, int DIM, int WARPS, int TILES, int TURNS>
 static void flash_forward_as(const tess_work *w, const flash &f, int64_t rows)
 {
     using shape = forward_shape<DIM, WARPS, TILES, TURNS>;
     const int blocks = (int)blocks_of(f.length, shape::QUERIES);
     launch(w,
-           plain(f) ? flash_forward_kernel<CARRY, DIM, WARPS, TILES, TURNS, true>
-                    : flash_forward_kernel<CARRY, DIM, WARPS, TILES, TURNS, false>,
+           plain(f) ? flash_forward_kernel<T, CARRY, DIM, WARPS, TILES, TURNS, true>
+                    : flash_forward_kernel<T, CARRY, DIM, WARPS, TILES, TURNS, false>,
            rows / f.length * f.heads * blocks, shape::THREADS, shape::SHARED, f, blocks);
 }
-template <int DIM, int WARPS, int TILES, int TURNS>
+template <tess_dtype T, int DIM, int WARPS, int TILES, int TURNS>
 static void flash_forward(const tess_work *w, const flash &f, int64_t rows)
 {
     if (f.carry)
-        flash_forward_as<true, DIM, WARPS, TILES, TURNS>(w, f, rows);
+        flash_forward_as<T, true, DIM, WARPS, TILES, TURNS>(w, f, rows);
     else
-        flash_forward_as<false, DIM, WARPS, TILES, TURNS>(w, f, rows);
+        flash_forward_as<T, false, DIM, WARPS, TILES, TURNS>(w, f, rows);
 }
 /* Four warps alone leave a multiprocessor's schedulers one each, and nothing to do while it waits. */
 static bool two_fit(size_t shared)
 {
     return 2 * (shared + SHARED_OF_A_BLOCK) <= (size_t)device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+}
+
+/* On tensor cores; false, and nothing is done, where there is no such tile. */
+template <tess_dtype T> static bool flash_forward_of(const tess_work *w, const flash &f, int64_t rows, int tile)
+{
+    if constexpr (is_half(T)) {
+        if (tile == 64)
+            flash_forward<T, 64, 4, 2, 2>(w, f, rows);
+        else if (tile == 128 && !two_fit(forward_shape<128, 4, 2, 2>::SHARED) &&
+                 two_fit(forward_shape<128, 4, 2, 1>::SHARED))
+            /* With K and V in turns two blocks fit in Hopper's 228 KiB; in an A100's 164 KiB they do without. */
+            flash_forward<T, 128, 4, 2, 1>(w, f, rows);
+        else if (tile == 128)
+            flash_forward<T, 128, 4, 2, 2>(w, f, rows);
+        else if (tile == 256)
+            flash_forward<T, 256, 4, 1, 2>(w, f, rows);
+        return tile > 0;
+    }
+    return false;
 }
 
 /* q, k, v or qkv[, bounds][, bias], y, lse, scratch */
@@ -562,29 +603,50 @@ template <tess_dtype T> static void attention_forward_body(const tess_work *w)
         f.lse = (float *)rest[1].ptr;
     }
     const part all[] = {f.q, f.k, f.v, f.y};
-    if (T == TESS_BF16 && sdpa_takes(a, f) && fast(all, 4) && sdpa_run(w, f, a->rows, false)) return;
-    if (T == TESS_BF16 && a->dim == 128 && fast(all, 4)) {
-        /* With K and V in turns two blocks fit in Hopper's 228 KiB; in an A100's 164 KiB they do without. */
-        if (!two_fit(forward_shape<128, 4, 2, 2>::SHARED) && two_fit(forward_shape<128, 4, 2, 1>::SHARED))
-            flash_forward<128, 4, 2, 1>(w, f, a->rows);
-        else
-            flash_forward<128, 4, 2, 2>(w, f, a->rows);
-    } else if (T == TESS_BF16 && a->dim == 64 && fast(all, 4))
-        flash_forward<64, 4, 2, 2>(w, f, a->rows);
-    else
-        launch(w, forward_kernel<T>, blocks_of(a->rows * a->heads, GENERAL_WARPS), GENERAL_WARPS * WARP,
-               (size_t)(GENERAL_WARPS * 2 * a->dim) * sizeof(float), f, a->rows);
+    const tess_attention_kernels by = tess_attention_kernels_of(a, T, w->env->train);
+    const int tile = fast(all, 4) ? by.tile : 0;
+    if (sdpa_library.on && by.library && tile && sdpa_run<T>(w, f, a->rows, false)) return;
+    if (flash_forward_of<T>(w, f, a->rows, tile)) return;
+    launch(w, forward_kernel<T>, blocks_of(a->rows * a->heads, GENERAL_WARPS), GENERAL_WARPS * WARP,
+           (size_t)(GENERAL_WARPS * 2 * a->dim) * sizeof(float), f, a->rows);
 }
 
-template <int DIM, int WARPS> static void flash_backward(const tess_work *w, const flash &f, int64_t rows)
+template <tess_dtype T, int DIM, int WARPS, int WHICH>
+static void flash_keys(const tess_work *w, const flash &f, int64_t sequences)
 {
     using shape = backward_shape<DIM, WARPS>;
-    const int key_blocks = (int)blocks_of(f.keys, shape::ROWS), blocks = (int)blocks_of(f.length, shape::ROWS);
+    const int blocks = (int)blocks_of(f.keys, shape::ROWS);
+    launch(w, plain(f) ? flash_keys_kernel<T, DIM, WARPS, WHICH, true> : flash_keys_kernel<T, DIM, WARPS, WHICH, false>,
+           sequences * f.groups * blocks, shape::THREADS, shape::SHARED, f, blocks);
+}
+template <tess_dtype T, int DIM, int WARPS> static void flash_backward(const tess_work *w, const flash &f, int64_t rows)
+{
+    using shape = backward_shape<DIM, WARPS>;
+    const int blocks = (int)blocks_of(f.length, shape::ROWS);
     const int64_t sequences = rows / f.length;
-    launch(w, plain(f) ? flash_keys_kernel<DIM, WARPS, true> : flash_keys_kernel<DIM, WARPS, false>,
-           sequences * f.groups * key_blocks, shape::THREADS, shape::SHARED, f, key_blocks);
-    launch(w, plain(f) ? flash_queries_kernel<DIM, WARPS, true> : flash_queries_kernel<DIM, WARPS, false>,
+    if constexpr (DIM > 128) {
+        flash_keys<T, DIM, WARPS, DK>(w, f, sequences);
+        flash_keys<T, DIM, WARPS, DV>(w, f, sequences);
+    } else
+        flash_keys<T, DIM, WARPS, DK | DV>(w, f, sequences);
+    launch(w, plain(f) ? flash_queries_kernel<T, DIM, WARPS, true> : flash_queries_kernel<T, DIM, WARPS, false>,
            sequences * f.heads * blocks, shape::THREADS, shape::SHARED, f, blocks);
+}
+template <tess_dtype T> static bool flash_backward_of(const tess_work *w, const flash &f, int64_t rows, int tile)
+{
+    if constexpr (is_half(T)) {
+        const size_t room = (size_t)device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+        if (tile == 64)
+            flash_backward<T, 64, 4>(w, f, rows);
+        else if (tile == 128 && backward_shape<128, 8>::SHARED <= room)
+            flash_backward<T, 128, 8>(w, f, rows);
+        else if (tile == 128) /* what is not for data centres has 99 KiB a block: sm_86, sm_89, sm_120 */
+            flash_backward<T, 128, 4>(w, f, rows);
+        else if (tile == 256)
+            flash_backward<T, 256, 4>(w, f, rows);
+        return tile > 0;
+    }
+    return false;
 }
 
 /* dy, q, k, v or qkv[, bounds][, bias], y, lse, dq +=, dk +=, dv += or dqkv +=[, dbias +=], scratch */
@@ -610,16 +672,11 @@ template <tess_dtype T> static void attention_backward_body(const tess_work *w)
     if (a->bounded) f.bounds = (const int32_t *)w->buf[1 + three].ptr;
     if (dtable) spread<T>(w, &f, w->buf[three + more].ptr, rest->ptr);
     const part all[] = {f.q, f.k, f.v, f.y, f.dy, f.dq, f.dk, f.dv};
-    if (T == TESS_BF16 && !f.acc && sdpa_takes(a, f) && fast(all, 8) && sdpa_run(w, f, a->rows, true)) return;
+    const tess_attention_kernels by = tess_attention_kernels_of(a, T, w->env->train);
+    const int tile = fast(all, 8) ? by.tile : 0;
+    if (sdpa_library.on && by.library && tile && !f.acc && sdpa_run<T>(w, f, a->rows, true)) return;
     launch(w, delta_kernel<T>, blocks_of(a->rows * a->heads, 256 / WARP), 256, 0, f, a->rows);
-    if (T == TESS_BF16 && a->dim == 128 && fast(all, 8)) {
-        if (backward_shape<128, 8>::SHARED <= (size_t)device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))
-            flash_backward<128, 8>(w, f, a->rows);
-        else /* what is not for data centres has 99 KiB a block: sm_86, sm_89, sm_120 */
-            flash_backward<128, 4>(w, f, a->rows);
-    } else if (T == TESS_BF16 && a->dim == 64 && fast(all, 8)) {
-        flash_backward<64, 4>(w, f, a->rows);
-    } else {
+    if (!flash_backward_of<T>(w, f, a->rows, tile)) {
         const int threads = GENERAL_WARPS * WARP;
         const size_t room = (size_t)(GENERAL_WARPS * a->dim) * sizeof(float);
         const int64_t key_rows = a->rows / f.length * f.keys;
@@ -657,7 +714,7 @@ struct trial {
     tess_view qkv, y, lse, dy, dqkv, scratch, room;
 };
 /* Fills y, lse and dqkv. */
-static void try_once(trial *t)
+template <tess_dtype T> static void try_once(trial *t)
 {
     const tess_env env = {};
     const tess_view forward[] = {t->qkv, t->y, t->lse, t->scratch};
@@ -665,11 +722,11 @@ static void try_once(trial *t)
     tess_work w = {};
     w.arg = &t->arg, w.env = &env, w.room = t->room.ptr, w.room_bytes = t->room.bytes;
     w.buf = forward, w.nbuf = 4;
-    attention_forward_body<TESS_BF16>(&w);
+    attention_forward_body<T>(&w);
     w.buf = backward, w.nbuf = 6;
-    attention_backward_body<TESS_BF16>(&w);
+    attention_backward_body<T>(&w);
 }
-static bool try_library(int64_t dim, int64_t window, char *said, size_t room)
+template <tess_dtype T> static bool try_library(int64_t dim, int64_t window, char *said, size_t room)
 {
     trial t = {};
     tess_attention_arg *a = &t.arg;
@@ -680,15 +737,16 @@ static bool try_library(int64_t dim, int64_t window, char *said, size_t room)
     const size_t numbers = (size_t)(trial::ROWS * trial::HEADS) * sizeof(float);
     t.qkv.bytes = t.dqkv.bytes = packed, t.y.bytes = t.dy.bytes = wide, t.lse.bytes = t.scratch.bytes = numbers;
     t.room.bytes = 64 << 20;
-    const dnn_tried all[] = {{&t.qkv, TESS_BF16, 0},  {&t.dy, TESS_BF16, 0},    {&t.scratch, TESS_F32, 0},
-                             {&t.y, TESS_BF16, 2e-2}, {&t.lse, TESS_F32, 1e-4}, {&t.dqkv, TESS_BF16, 2e-2}};
+    const dnn_tried all[] = {{&t.qkv, T, 0},           {&t.dy, T, 0},     {&t.scratch, TESS_F32, 0}, {&t.y, T, 2e-2},
+                             {&t.lse, TESS_F32, 1e-4}, {&t.dqkv, T, 2e-2}};
     return dnn_try(
-        &sdpa_library, all, 6, &t.room, [&] { try_once(&t); }, said, room);
+        &sdpa_library, all, 6, &t.room, [&] { try_once<T>(&t); }, said, room);
 }
 
 extern "C" void TESS_CUDA_NAME(attention_library)(const tess_work *w)
 {
     dnn_settle(&sdpa_library, (tess_cudnn_choice *)w->arg, SDPA_LEAST, [](char *said, size_t room) {
-        return try_library(64, 0, said, room) && try_library(128, 100, said, room);
+        return try_library<TESS_BF16>(64, 0, said, room) && try_library<TESS_BF16>(128, 100, said, room) &&
+               try_library<TESS_F16>(80, 0, said, room);
     });
 }

@@ -134,9 +134,9 @@ template <tess_dtype T> TESS_DEVICE void *row_of_mut(const part &p, int64_t row,
 {
     return at(p.ptr, row * p.ld + head * p.apart, T);
 }
-TESS_DEVICE const bf16 *row_bf16(const part &p, int64_t row, int head)
+TESS_DEVICE const half16 *row_half(const part &p, int64_t row, int head)
 {
-    return (const bf16 *)p.ptr + row * p.ld + head * p.apart;
+    return (const half16 *)p.ptr + row * p.ld + head * p.apart;
 }
 
 /* What is carried of a query: O, `apart` from element to element, then its maximum, in powers of 2, and its sum. */

@@ -1,5 +1,5 @@
-/* sdpa: attention by cuDNN, for what it does: causal, bf16, heads of 64 and 128, shared keys and values, windows. A
- * part of attention.cu, which has kernels of its own for the rest.
+/* sdpa: attention by cuDNN, for what tess_attention_kernels_of says it does: causal, in bf16 and fp16, shared keys and
+ * values, windows. A part of attention.cu, which has kernels of its own for the rest.
  *
  * The library takes a graph of products, sums and elementwise operations over tensors by their strides, and finds the
  * kernel that does all of it at once; what lies between them is never stored. Both passes are such graphs, forward
@@ -29,7 +29,7 @@ struct sdpa {
     int64_t sequences, length, heads, groups, dim, window; /* window: 0: none */
     int64_t q_ld, q_apart, k_ld, k_apart, v_ld, v_apart;
     int64_t dq_ld, dq_apart, dk_ld, dk_apart, dv_ld, dv_apart;
-    int device;
+    int device, type; /* DNN_BF16 or DNN_F16 */
     bool backward;
 };
 
@@ -53,13 +53,13 @@ static sdpa_tensor sdpa_tensor_of(dnn_graph *g, int64_t id, int type, const int6
 static sdpa_tensor sdpa_rows(dnn_graph *g, int id, const sdpa &of, int64_t heads, int64_t ld, int64_t apart)
 {
     const int64_t side[] = {of.sequences, heads, of.length, of.dim}, stride[] = {of.length * ld, apart, ld, 1};
-    return sdpa_tensor_of(g, id, DNN_BF16, side, stride);
+    return sdpa_tensor_of(g, id, of.type, side, stride);
 }
 /* The same with its last two sides the other way round. */
 static sdpa_tensor sdpa_columns(dnn_graph *g, int id, const sdpa &of, int64_t heads, int64_t ld, int64_t apart)
 {
     const int64_t side[] = {of.sequences, heads, of.dim, of.length}, stride[] = {of.length * ld, apart, 1, ld};
-    return sdpa_tensor_of(g, id, DNN_BF16, side, stride);
+    return sdpa_tensor_of(g, id, of.type, side, stride);
 }
 /* A number a query, (sequences, heads, length, 1): those that are kept lie in rows of heads. */
 static sdpa_tensor sdpa_numbers(dnn_graph *g, int id, const sdpa &of)
@@ -172,7 +172,7 @@ static void sdpa_forward_graph(dnn_graph *g, const sdpa &of)
     const sdpa_tensor sum = sdpa_reduce(g, DNN_SUM, s, sdpa_numbers(g, SDPA_BETWEEN, of));
     const sdpa_tensor log = sdpa_pointwise(g, DNN_LOG, &sum, NULL, NULL, sdpa_numbers(g, SDPA_BETWEEN, of));
     sdpa_pointwise(g, DNN_ADD, &most, &log, NULL, lse);
-    const sdpa_tensor p = sdpa_pointwise(g, DNN_DIV, &s, &sum, NULL, sdpa_scores(g, DNN_BF16, of));
+    const sdpa_tensor p = sdpa_pointwise(g, DNN_DIV, &s, &sum, NULL, sdpa_scores(g, of.type, of));
     sdpa_multiply(g, p, v, y);
 }
 
@@ -182,7 +182,7 @@ static void sdpa_share(dnn_graph *g, const sdpa &of, const sdpa_tensor &a, const
     if (of.heads == of.groups)
         sdpa_multiply(g, a, b, to);
     else
-        sdpa_reduce(g, DNN_SUM, sdpa_multiply(g, a, b, sdpa_between(g, DNN_BF16, of, of.length, of.dim, false)), to);
+        sdpa_reduce(g, DNN_SUM, sdpa_multiply(g, a, b, sdpa_between(g, of.type, of, of.length, of.dim, false)), to);
 }
 
 static void sdpa_backward_graph(dnn_graph *g, const sdpa &of)
@@ -206,14 +206,14 @@ static void sdpa_backward_graph(dnn_graph *g, const sdpa &of)
     p = sdpa_pointwise(g, DNN_SUB, &p, &lse, NULL, sdpa_scores(g, DNN_F32, of));
     p = sdpa_hide(g, of, p);
     p = sdpa_pointwise(g, DNN_EXP, &p, NULL, NULL, sdpa_scores(g, DNN_F32, of));
-    const sdpa_tensor p_turned = sdpa_turn(g, p, sdpa_between(g, DNN_BF16, of, of.length, of.length, true));
+    const sdpa_tensor p_turned = sdpa_turn(g, p, sdpa_between(g, of.type, of, of.length, of.length, true));
     sdpa_share(g, of, p_turned, dy, sdpa_rows(g, SDPA_DV, of, of.groups, of.dv_ld, of.dv_apart));
 
     sdpa_tensor ds = sdpa_multiply(g, dy, v, sdpa_scores(g, DNN_F32, of));
     ds = sdpa_pointwise(g, DNN_SUB, &ds, &delta, NULL, sdpa_scores(g, DNN_F32, of));
     ds = sdpa_pointwise(g, DNN_MUL, &ds, &p, NULL, sdpa_scores(g, DNN_F32, of));
     ds = sdpa_pointwise(g, DNN_MUL, &ds, &scale, NULL, sdpa_scores(g, DNN_F32, of));
-    const sdpa_tensor ds_turned = sdpa_turn(g, ds, sdpa_between(g, DNN_BF16, of, of.length, of.length, true));
+    const sdpa_tensor ds_turned = sdpa_turn(g, ds, sdpa_between(g, of.type, of, of.length, of.length, true));
     sdpa_share(g, of, ds_turned, q, sdpa_rows(g, SDPA_DK, of, of.groups, of.dk_ld, of.dk_apart));
     const sdpa_tensor k_rows = sdpa_turn(g, k, sdpa_rows(g, SDPA_BETWEEN, of, of.groups, of.k_ld, of.k_apart));
     sdpa_multiply(g, ds, k_rows, sdpa_rows(g, SDPA_DQ, of, of.heads, of.dq_ld, of.dq_apart));
@@ -253,21 +253,14 @@ static dnn_plan<sdpa> *sdpa_find(const tess_work *w, sdpa of)
     return NULL;
 }
 
-/* Whether the library is asked: what it does, of what it was seen to do right everywhere. Lengths that are no multiple
- * of 128 need another mask in versions up to 9.15, or give wrong gradients. */
-static bool sdpa_takes(const tess_attention_arg *a, const flash &f)
-{
-    return sdpa_library.on && f.causal && !f.drop && !f.bounds && !f.bias && !(f.cap > 0) && !a->whole && f.scale > 0 &&
-           f.keys == f.length && f.length % 128 == 0 && (f.dim == 64 || f.dim == 128);
-}
 static const char *rows_at(const part &p, int64_t row)
 {
-    return (const char *)p.ptr + row * p.ld * (int64_t)sizeof(bf16);
+    return (const char *)p.ptr + row * p.ld * (int64_t)sizeof(half16);
 }
 
 /* Runs f, of so many rows, whose heads can be read 16 bytes at a time. False, and nothing is done, where the library
  * has no plan for it. */
-static bool sdpa_run(const tess_work *w, const flash &f, int64_t rows, bool backward)
+template <tess_dtype T> static bool sdpa_run(const tess_work *w, const flash &f, int64_t rows, bool backward)
 {
     sdpa of;
     memset(&of, 0, sizeof of);
@@ -279,7 +272,7 @@ static bool sdpa_run(const tess_work *w, const flash &f, int64_t rows, bool back
         of.dq_ld = f.dq.ld, of.dq_apart = f.dq.apart, of.dk_ld = f.dk.ld, of.dk_apart = f.dk.apart;
         of.dv_ld = f.dv.ld, of.dv_apart = f.dv.apart;
     }
-    of.backward = backward;
+    of.backward = backward, of.type = T == TESS_F16 ? DNN_F16 : DNN_BF16;
     cudaGetDevice(&of.device);
     TESS_ASSERT(of.device < 64);
     pthread_mutex_lock(&sdpa_library.lock);

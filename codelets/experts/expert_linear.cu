@@ -42,9 +42,9 @@ TESS_DEVICE int fewer(int64_t left)
 }
 
 /* Begins to bring the tiles of depth k0 and more. */
-template <int KIND> TESS_DEVICE void bring(const product &p, const part &at, int64_t k0, bf16 *a, bf16 *b)
+template <int KIND> TESS_DEVICE void bring(const product &p, const part &at, int64_t k0, half16 *a, half16 *b)
 {
-    const bf16 *from_a = (const bf16 *)p.a, *from_b = (const bf16 *)p.b;
+    const half16 *from_a = (const half16 *)p.a, *from_b = (const half16 *)p.b;
     if (KIND == WEIGHT) {
         copy_tile<SIDE, SIDE, TENSOR_THREADS>(a, from_a + (at.first + k0) * p.lda + at.m0, p.lda, fewer(at.depth - k0));
         copy_tile<SIDE, SIDE, TENSOR_THREADS>(b, from_b + (at.first + k0) * p.ldb + at.n0, p.ldb, fewer(at.depth - k0));
@@ -58,13 +58,14 @@ template <int KIND> TESS_DEVICE void bring(const product &p, const part &at, int
 }
 
 /* A from a tile that holds (k, m). */
-TESS_DEVICE void load_a_across(uint32_t a[4], const bf16 *tile, int m, int k, int lane)
+TESS_DEVICE void load_a_across(uint32_t a[4], const half16 *tile, int m, int k, int lane)
 {
     load_transposed(a, tile + chunk_at<SIDE>(k + (lane & 7) + (lane >> 4) * 8, m / 8 + ((lane >> 3) & 1)));
 }
 
 /* The warp's 16 rows of C += those of the tiles. */
-template <int KIND> TESS_DEVICE void multiply(float c[1][SIDE / 8][4], const bf16 *a, const bf16 *b, int warp, int lane)
+template <int KIND>
+TESS_DEVICE void multiply(float c[1][SIDE / 8][4], const half16 *a, const half16 *b, int warp, int lane)
 {
 #pragma unroll
     for (int k = 0; k < SIDE; k += 16) {
@@ -79,8 +80,8 @@ template <int KIND> TESS_DEVICE void multiply(float c[1][SIDE / 8][4], const bf1
                 load_b_pair<SIDE>(fb, b, n, k, lane);
             else
                 load_b_pair_across<SIDE>(fb, b, k, n, lane);
-            multiply_add(c[0][n / 8], fa, fb);
-            multiply_add(c[0][n / 8 + 1], fa, fb + 2);
+            multiply_add<TESS_BF16>(c[0][n / 8], fa, fb);
+            multiply_add<TESS_BF16>(c[0][n / 8 + 1], fa, fb + 2);
         }
     }
 }
@@ -90,13 +91,13 @@ template <int KIND, tess_dtype OUT> TESS_KERNEL(TENSOR_THREADS) tensor_kernel(pr
     TESS_DYNAMIC_SHARED(shared);
     const part at = part_of<KIND>(p);
     if (at.m0 >= at.rows) return;
-    bf16 *tile = (bf16 *)shared;
+    half16 *tile = (half16 *)shared;
     const int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, g = lane >> 2, t = lane & 3;
     float c[1][SIDE / 8][4] = {};
     int turn = 0;
     if (at.depth > 0) bring<KIND>(p, at, 0, tile, tile + TILE);
     for (int64_t k = 0; k < at.depth; k += SIDE, turn ^= 1) {
-        bf16 *now = tile + turn * 2 * TILE, *next = tile + (turn ^ 1) * 2 * TILE;
+        half16 *now = tile + turn * 2 * TILE, *next = tile + (turn ^ 1) * 2 * TILE;
         copies_wait<0>();
         __syncthreads();
         if (k + SIDE < at.depth) bring<KIND>(p, at, k + SIDE, next, next + TILE);
@@ -105,8 +106,8 @@ template <int KIND, tess_dtype OUT> TESS_KERNEL(TENSOR_THREADS) tensor_kernel(pr
     __syncthreads();
     const int64_t row = at.m0 + warp * 16, to = (KIND == WEIGHT ? 0 : at.first) + row;
     if constexpr (OUT == TESS_BF16) {
-        put_rows<SIDE, 1>(tile + warp * 16 * SIDE, c, (bf16 *)p.c + to * p.ldc + at.n0, p.ldc, (int)(at.rows - row),
-                          p.acc, lane);
+        put_rows<TESS_BF16, SIDE, 1>(tile + warp * 16 * SIDE, c, (half16 *)p.c + to * p.ldc + at.n0, p.ldc,
+                                     (int)(at.rows - row), p.acc, lane);
     } else {
         for (int n = 0; n < SIDE / 8; n++)
             for (int i = 0; i < 4; i++) {
@@ -170,7 +171,7 @@ template <int KIND, tess_dtype T, tess_dtype OUT> static void run(const tess_wor
         const int64_t fixed = KIND == WEIGHT ? p.m : p.k;
         if (p.n % SIDE == 0 && fixed % SIDE == 0 && p.lda % 8 == 0 && p.ldb % 8 == 0 && p.ldc % 8 == 0 &&
             aligned(p.a, p.b, p.c)) {
-            launch(w, tensor_kernel<KIND, OUT>, blocks, TENSOR_THREADS, 4 * TILE * sizeof(bf16), p);
+            launch(w, tensor_kernel<KIND, OUT>, blocks, TENSOR_THREADS, 4 * TILE * sizeof(half16), p);
             return;
         }
     }

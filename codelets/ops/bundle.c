@@ -24,7 +24,7 @@ static tess_cost bundle_cost(const void *arg, tess_dtype t)
         const tess_codelet *cl = a->part[k].cl;
         if (!cl->cost) continue;
         const tess_cost c = cl->cost(a->part[k].arg);
-        sum.flops += c.flops, sum.bytes += c.bytes, sum.passes += c.passes;
+        sum.flops += c.flops, sum.bytes += c.bytes, sum.passes += c.passes, sum.lost += c.lost;
     }
     return sum;
 }

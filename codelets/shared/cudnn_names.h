@@ -114,6 +114,7 @@ enum {
 /* Their values. */
 enum {
     DNN_F32 = 0,
+    DNN_F16 = 2,
     DNN_I32 = 4,
     DNN_BF16 = 9,
     DNN_BOOL = 11,

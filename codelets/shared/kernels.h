@@ -175,10 +175,6 @@ template <tess_dtype T> TESS_DEVICE uint16_t to_half(float x)
     return T == TESS_F16 ? to_f16(x) : to_bf16(x);
 }
 /* Two in a register, the first in the low half. */
-TESS_DEVICE uint32_t to_bf16x2(float lo, float hi)
-{
-    return (uint32_t)to_bf16(lo) | (uint32_t)to_bf16(hi) << 16;
-}
 template <tess_dtype T> TESS_DEVICE uint32_t to_half2(float lo, float hi)
 {
     return (uint32_t)to_half<T>(lo) | (uint32_t)to_half<T>(hi) << 16;

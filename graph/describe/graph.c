@@ -429,6 +429,15 @@ bool tess_graph_uses(const tess_graph *g, const char *op)
     return false;
 }
 
+const char *tess_graph_slow(const tess_graph *g, char *said, size_t room)
+{
+    for (int k = 0; k < g->nodes; k++) {
+        const tess_op *op = g->node[k]->op;
+        if (op->slow && op->slow(g->node[k], g->conf.dtype, said, room)) return op->name;
+    }
+    return NULL;
+}
+
 tess_tensor *tess_node_add_to(tess_graph *g, const tess_op *op, tess_tensor *const *in, int inputs,
                               const void *attributes, size_t bytes)
 {

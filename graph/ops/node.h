@@ -174,6 +174,8 @@ struct tess_op {
     int targets;                /* of a loss: the input whose values that are not negative count; 0: micro-batches do */
     int numbers;                /* of a loss: the input whose numbers are summed beside it; 0: there is none */
     const tess_fusion *fusions; /* with what comes before it; zeros end them */
+    /* Says of what a GPU takes many times as long as its like, in a graph of that dtype. NULL: nothing does. */
+    bool (*slow)(const tess_node *n, tess_dtype t, char *said, size_t room);
     /* Between what all ranks of the tensor dimension have and the parts of each: its input's name is its output's. */
     bool enters, leaves;
 };

@@ -5,6 +5,55 @@
 #include "body.h"
 #include "vector.h"
 
+/* ---- a GPU's attention ------------------------------------------------------------------------------------------- */
+
+TEST(attention_is_on_tensor_cores)
+{
+    /* Of GPT-2, BERT and T5; GPT 2.7B; Phi-3 and GPT-NeoX; Llama, Mistral and Qwen; Megatron 530B; Gemma 2. */
+    static const int64_t dim[] = {64, 80, 96, 128, 160, 256}, tile[] = {64, 128, 128, 128, 256, 256};
+    static const int64_t none[] = {1, 4, 12, 36, 100, 132, 264, 512};
+    tess_attention_arg a = {.rows = 1024, .sequence = 1024, .heads = 2, .groups = 1, .causal = true, .scale = 0.1f};
+    for (tess_dtype t = TESS_F32; t <= TESS_F16; t++) {
+        const bool half = t != TESS_F32;
+        for (a.dim = 8; a.dim <= TESS_ATTENTION_WIDEST; a.dim += 8) {
+            const tess_attention_kernels k = tess_attention_kernels_of(&a, t, true);
+            CHECK_EQ(k.tile > 0, half);
+            CHECK_EQ(k.library, half);
+            CHECK(!half || (k.tile >= a.dim && k.tile <= (a.dim <= 64 ? 64 : 2 * a.dim)));
+            CHECK(tess_attention_slower(&a, t, true) == (half ? 1 : TESS_ATTENTION_SLOWER));
+            const tess_cost c = tess_attention_backward[t].cost(&a);
+            CHECK(c.flops > 0 && c.lost == (half ? 0 : (TESS_ATTENTION_SLOWER - 1) * c.flops));
+        }
+        for (size_t i = 0; i < sizeof dim / sizeof *dim; i++) {
+            a.dim = dim[i];
+            CHECK_EQ(tess_attention_kernels_of(&a, t, true).tile, half ? tile[i] : 0);
+        }
+        for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+            a.dim = none[i];
+            const tess_attention_kernels k = tess_attention_kernels_of(&a, t, true);
+            CHECK(!k.tile && !k.library);
+            CHECK(tess_attention_slower(&a, t, false) == TESS_ATTENTION_SLOWER);
+        }
+    }
+}
+
+/* Of what has tiles the library is not asked for all. */
+TEST(attention_is_the_librarys)
+{
+    const tess_attention_arg plain = {.sequence = 256, .heads = 2, .groups = 1, .dim = 80, .causal = true, .scale = 1};
+    tess_attention_arg a[10];
+    for (int i = 0; i < 10; i++) a[i] = plain;
+    a[1].window = 100, a[2].dropout = 0.1f, a[3].causal = false, a[4].cap = 30, a[5].bounded = true;
+    a[6].buckets = 32, a[7].whole = 512, a[8].sequence = 200, a[9].keys = 512;
+    for (int i = 0; i < 10; i++) {
+        CHECK_EQ(tess_attention_kernels_of(&a[i], TESS_BF16, true).library, i < 2);
+        CHECK_EQ(tess_attention_kernels_of(&a[i], TESS_BF16, false).library, i < 3);
+        CHECK_EQ(tess_attention_kernels_of(&a[i], TESS_BF16, true).tile, 128);
+        CHECK_EQ(tess_attention_slower(&a[i], TESS_BF16, true) > 1, i == 6);
+        CHECK(tess_attention_slower(&a[i], TESS_BF16, false) == 1);
+    }
+}
+
 /* ---- functions --------------------------------------------------------------------------------------------------- */
 
 static double ulps(float got, double want)

@@ -231,6 +231,8 @@ static void attentions(const char *with)
     attention(4096, 32, 128, 4, 0, with);
     attention(4096, 32, 64, 4, 0, with);
     attention(1024, 25, 64, 32, 0, with);
+    attention(1024, 32, 80, 16, 0, with);
+    attention(4096, 8, 256, 4, 0, with);
 }
 /* From here on cuDNN's, where it can. */
 static bool by_library(const char *what, tess_body settle)

@@ -140,6 +140,10 @@ static int64_t count(const thing *t)
     for (int i = 0; i < rank(t); i++) all *= sides(t)[i];
     return all;
 }
+static tess_dtype type_of(int64_t dnn)
+{
+    return dnn == DNN_BF16 ? TESS_BF16 : dnn == DNN_F16 ? TESS_F16 : TESS_F32;
+}
 /* y's sides are x's, or x has one there. */
 static bool spreads(const thing *x, const thing *y)
 {
@@ -235,7 +239,7 @@ static int check_operation(const thing *d)
         if (a[0] != c[0] || b[0] != c[0] || a[1] != c[1] || c[1] % b[1] || a[2] != c[2] || a[3] != b[2] || b[3] != c[3])
             return refuse(BAD, "a product of other sides");
         for (const thing *of : {d->of(DNN_MATMUL_B)})
-            if (of->one(DNN_TENSOR_TYPE) != DNN_BF16) return refuse(LACKS, "a product of what is not bf16");
+            if (type_of(of->one(DNN_TENSOR_TYPE)) == TESS_F32) return refuse(LACKS, "a product of what has 32 bits");
     } else if (d->kind == DNN_OPERATION_REDUCTION) {
         x = d->of(DNN_REDUCTION_X), y = d->of(DNN_REDUCTION_Y);
         for (int i = 0; i < 4; i++)
@@ -331,7 +335,7 @@ typedef std::map<const thing *, std::vector<float>> values;
 
 static float stored(float x, int64_t type)
 {
-    return type == DNN_BF16 ? tess_from_bf16(tess_to_bf16(x)) : x;
+    return type == DNN_BF16 ? tess_from_bf16(tess_to_bf16(x)) : type == DNN_F16 ? tess_from_f16(tess_to_f16(x)) : x;
 }
 static int64_t offset(const thing *t, int64_t i)
 {
@@ -383,7 +387,7 @@ static void run_product(const thing *d, values &v, const thing *y, std::vector<f
         const float *p = v[a].data() + i * k, *q = v[b].data() + i / m / share * k * n;
         float *row = to.data() + i * n;
         for (int64_t x = 0; x < k; x++)
-            for (int64_t j = 0; j < n; j++) row[j] += stored(p[x], DNN_BF16) * q[x * n + j];
+            for (int64_t j = 0; j < n; j++) row[j] += stored(p[x], b->one(DNN_TENSOR_TYPE)) * q[x * n + j];
     }
 }
 static void run_reduction(const thing *d, values &v, const thing *y, std::vector<float> &to)
@@ -462,9 +466,7 @@ static int run(const thing *graph, const thing *variant)
                 return refuse(BAD, "a pointer that is not aligned");
             std::vector<float> &of = v[x];
             for (int64_t k = 0; k < count(x); k++)
-                of.push_back(x->one(DNN_TENSOR_TYPE) == DNN_BF16
-                                 ? tess_from_bf16(((const uint16_t *)from)[offset(x, k)])
-                                 : ((const float *)from)[offset(x, k)]);
+                of.push_back(tess_load(from, offset(x, k), type_of(x->one(DNN_TENSOR_TYPE))));
         }
         std::vector<float> to((size_t)count(y));
         if (d->kind == DNN_OPERATION_POINTWISE) run_pointwise(d, v, y, to);
@@ -485,10 +487,8 @@ static int run(const thing *graph, const thing *variant)
                           : emulated_cudnn.wrong && d->kind == DNN_OPERATION_MATMUL ? emulated_cudnn.wrong
                                                                                     : 1;
         for (int64_t k = 0; k < count(y); k++)
-            if (y->one(DNN_TENSOR_TYPE) == DNN_BF16)
-                ((uint16_t *)out)[offset(y, k)] = tess_to_bf16(to[(size_t)k] * off);
-            else
-                ((float *)out)[offset(y, k)] = to[(size_t)k];
+            tess_store(out, offset(y, k), type_of(y->one(DNN_TENSOR_TYPE)),
+                       to[(size_t)k] * (y->one(DNN_TENSOR_TYPE) == DNN_F32 ? 1 : off));
     }
     return FINE;
 }

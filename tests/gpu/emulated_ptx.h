@@ -262,11 +262,13 @@ inline float half_of(uint32_t pair, int which, bool f16)
                              : ldexpf((float)digits, -24);
     return h >> 15 ? -f : f;
 }
+inline int64_t multiplied = 0; /* how often a warp multiplied so far */
 /* D = A B + C of (16,16), (16,8) and (16,8). */
 inline void multiply_all(void *argument[32])
 {
     float a[16][16], b[16][8], d[16][8];
     check_lanes(argument);
+    multiplied++;
     for (int lane = 0; lane < 32; lane++) {
         const lane_of_ptx *l = (const lane_of_ptx *)argument[lane];
         const int g = lane / 4, t = lane % 4;

@@ -45,12 +45,13 @@ static constexpr size_t ROOM = 64 << 20;
 static char *kernel; /* the last that was loaded */
 
 /* q, k and v are packed. */
-static sdpa shape(int64_t sequences, int64_t length, int64_t heads, int64_t groups, int64_t dim, int64_t window)
+static sdpa shape(int64_t sequences, int64_t length, int64_t heads, int64_t groups, int64_t dim, int64_t window,
+                  int type = DNN_BF16)
 {
     sdpa of;
     memset(&of, 0, sizeof of);
     of.sequences = sequences, of.length = length, of.heads = heads, of.groups = groups, of.dim = dim;
-    of.window = window;
+    of.window = window, of.type = type;
     of.q_ld = of.k_ld = of.v_ld = of.dq_ld = of.dk_ld = of.dv_ld = (heads + 2 * groups) * dim;
     of.q_apart = of.k_apart = of.v_apart = of.dq_apart = of.dk_apart = of.dv_apart = dim;
     return of;
@@ -107,6 +108,15 @@ TEST(has_plans_with_windows)
     const sdpa windows = shape(1, 1024, 8, 2, 128, 300);
     CHECK(plan(H100, windows, false) < 1 << 20);
     CHECK(plan(H100, windows, true) <= (int64_t)ROOM);
+}
+TEST(has_plans_of_other_heads)
+{
+    for (const device &on : {H100, A100})
+        for (const sdpa &of : {shape(1, 1024, 8, 4, 80, 0), shape(1, 1024, 8, 8, 40, 0, DNN_F16)}) {
+            CHECK(plan(on, of, false) < 1 << 20);
+            CHECK(plan(on, of, true) <= (int64_t)ROOM);
+        }
+    CHECK(plan(A100, shape(1, 1024, 8, 4, 256, 0), false) < 1 << 20);
 }
 /* Then attention.cu's kernels do it. */
 TEST(wants_more_room_than_there_is)

@@ -23,7 +23,7 @@ constexpr int HOWS = 3; /* ways in which a letter is changed */
 constexpr int DIM = 64, ROWS = 16, VALID = 13, BLOCKS = 2; /* copies come late in one block and at once in the other */
 
 struct tiles {
-    bf16 a[ROWS][DIM], b[ROWS][DIM];
+    half16 a[ROWS][DIM], b[ROWS][DIM];
     float along[16][16], across[16][16], power[WARP];
 };
 static tiles in[BLOCKS], out[BLOCKS];
@@ -32,7 +32,7 @@ static tiles in[BLOCKS], out[BLOCKS];
 TESS_KERNEL(WARP) tiles_kernel(const tiles *from, tiles *to)
 {
     TESS_DYNAMIC_SHARED(shared);
-    bf16 *a = (bf16 *)shared, *b = a + ROWS * DIM, *never = b + ROWS * DIM;
+    half16 *a = (half16 *)shared, *b = a + ROWS * DIM, *never = b + ROWS * DIM;
     const int lane = (int)threadIdx.x, g = lane >> 2, t = lane & 3;
     from += blockIdx.x, to += blockIdx.x;
     copy_tile<DIM, ROWS, WARP>(a, &from->a[0][0], DIM, VALID);
@@ -47,13 +47,13 @@ TESS_KERNEL(WARP) tiles_kernel(const tiles *from, tiles *to)
     for (int k = 0; k < DIM; k += 16) {
         load_a<DIM>(left, a, 0, k, lane);
         load_b_pair<DIM>(right, b, 0, k, lane);
-        multiply_add(along[0], left, right);
-        multiply_add(along[1], left, right + 2);
+        multiply_add<TESS_BF16>(along[0], left, right);
+        multiply_add<TESS_BF16>(along[1], left, right + 2);
     }
     load_a<DIM>(left, a, 0, 16, lane);
     load_b_pair_across<DIM>(right, b, 0, 32, lane);
-    multiply_add(across[0], left, right);
-    multiply_add(across[1], left, right + 2);
+    multiply_add<TESS_BF16>(across[0], left, right);
+    multiply_add<TESS_BF16>(across[1], left, right + 2);
     for (int n = 0; n < 2; n++)
         for (int i = 0; i < 4; i++) {
             to->along[g + i / 2 * 8][n * 8 + 2 * t + i % 2] = along[n][i];
@@ -65,7 +65,7 @@ TESS_KERNEL(WARP) tiles_kernel(const tiles *from, tiles *to)
 static void run()
 {
     tess_work w = {};
-    launch(&w, tiles_kernel, BLOCKS, WARP, 3 * ROWS * DIM * sizeof(bf16), (const tiles *)in, out);
+    launch(&w, tiles_kernel, BLOCKS, WARP, 3 * ROWS * DIM * sizeof(half16), (const tiles *)in, out);
 }
 
 /* ---- texts, and what becomes of them ---- */
@@ -230,7 +230,7 @@ template <int BYTES, int WRITTEN> TESS_KERNEL(WARP) large_kernel(int)
     if (threadIdx.x == 0) at[WRITTEN] = 1;
 }
 /* A copy to a place that the launch did not ask for. */
-TESS_KERNEL(1) far_kernel(const bf16 *from)
+TESS_KERNEL(1) far_kernel(const half16 *from)
 {
     TESS_DYNAMIC_SHARED(shared);
     copy_async(shared + 1024, from, true);
@@ -260,7 +260,7 @@ TEST(shared_memory_is_nobodys)
 
 TEST(shared_memory_that_there_is_not)
 {
-    alignas(16) static const bf16 from[8] = {};
+    alignas(16) static const half16 from[8] = {};
     tess_work w = {};
     emulated_turn = 1; /* an sm_86 */
     CHECK(!ends([&] { launch(&w, large_kernel<48 << 10, 0>, 2, WARP, 0, 0); }));

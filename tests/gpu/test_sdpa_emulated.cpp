@@ -11,6 +11,8 @@ extern "C" {
 void tess_emulated_attention_library(const tess_work *w);
 void tess_emulated_attention_forward_bf16(const tess_work *w);
 void tess_emulated_attention_backward_bf16(const tess_work *w);
+void tess_emulated_attention_forward_f16(const tess_work *w);
+void tess_emulated_attention_backward_f16(const tess_work *w);
 }
 
 static tess_cudnn_choice choose(bool wanted = true, bool trusted = true)
@@ -22,17 +24,18 @@ struct problem {
     int64_t sequences, length, heads, groups, dim, window;
     bool packed, by_head, acc, causal;
     float dropout, cap;
+    tess_dtype t = TESS_BF16;
 };
 struct results {
     std::vector<uint16_t> y, d[3];
     std::vector<float> lse;
 };
 
-static std::vector<uint16_t> noise(int64_t n, uint32_t op)
+static std::vector<uint16_t> noise(int64_t n, uint32_t op, tess_dtype t)
 {
     std::vector<uint16_t> x((size_t)n);
     for (int64_t i = 0; i < n; i++)
-        x[(size_t)i] = tess_to_bf16((float)(int32_t)tess_random(3, 0, op, (uint64_t)i) * 0x1p-30f);
+        tess_store(x.data(), i, t, (float)(int32_t)tess_random(3, 0, op, (uint64_t)i) * 0x1p-30f);
     return x;
 }
 
@@ -48,12 +51,12 @@ static results run(const problem &p, size_t room_bytes = ROOM)
     a.window = p.window, a.causal = p.causal, a.packed = p.packed, a.by_head = p.by_head, a.acc = p.acc;
     a.dropout = p.dropout, a.cap = p.cap, a.scale = 1 / sqrtf((float)p.dim);
     const int64_t wide = a.rows * p.heads * p.dim, narrow = a.rows * p.groups * p.dim;
-    std::vector<uint16_t> in[3], dy = noise(wide, 9);
+    std::vector<uint16_t> in[3], dy = noise(wide, 9, p.t);
     const int operands = p.packed ? 1 : 3;
     for (int i = 0; i < operands; i++) {
         const int64_t n = p.packed ? wide + 2 * narrow : i ? narrow : wide;
-        in[i] = noise(n, (uint32_t)i);
-        r.d[i] = noise(n, 5);
+        in[i] = noise(n, (uint32_t)i, p.t);
+        r.d[i] = noise(n, 5, p.t);
     }
     r.y.resize((size_t)wide);
     r.lse.resize((size_t)(a.rows * p.heads));
@@ -70,15 +73,15 @@ static results run(const problem &p, size_t room_bytes = ROOM)
     tess_work w = {};
     w.arg = &a, w.env = &env, w.room = room, w.room_bytes = room_bytes;
     w.buf = forward.data(), w.nbuf = (unsigned)forward.size();
-    tess_emulated_attention_forward_bf16(&w);
+    (p.t == TESS_F16 ? tess_emulated_attention_forward_f16 : tess_emulated_attention_forward_bf16)(&w);
     w.buf = backward.data(), w.nbuf = (unsigned)backward.size();
-    tess_emulated_attention_backward_bf16(&w);
+    (p.t == TESS_F16 ? tess_emulated_attention_backward_f16 : tess_emulated_attention_backward_bf16)(&w);
     return r;
 }
 
-static double off(const std::vector<uint16_t> &a, const std::vector<uint16_t> &b)
+static double off(const std::vector<uint16_t> &a, const std::vector<uint16_t> &b, tess_dtype t)
 {
-    return emulated_apart(a.data(), b.data(), a.size(), TESS_BF16);
+    return emulated_apart(a.data(), b.data(), a.size(), t);
 }
 static bool same(const results &a, const results &b)
 {
@@ -98,9 +101,9 @@ static void compare(const problem &p, int forward, int backward, size_t room = R
     const results got = run(p, room);
     CHECK_EQ(emulated_cudnn.runs, forward + backward);
     if (!forward && !backward) CHECK(same(own, got));
-    CHECK(off(got.y, own.y) < 5e-3);
+    CHECK(off(got.y, own.y, p.t) < 5e-3);
     for (size_t i = 0; i < own.lse.size(); i++) CHECK(fabsf(own.lse[i] - got.lse[i]) < 1e-3f);
-    for (int i = 0; i < 3; i++) CHECK(off(got.d[i], own.d[i]) < 1e-2);
+    for (int i = 0; i < 3; i++) CHECK(off(got.d[i], own.d[i], p.t) < 1e-2);
     CHECK(same(got, run(p, room)));
     if (emulated_cudnn.refused[0]) CHECK_SAY("%s", emulated_cudnn.refused);
 }
@@ -113,16 +116,36 @@ TEST(takes_what_it_does)
     compare({1, 128, 2, 1, 64, 50, false, false, false, true, 0, 0}, 1, 1);
     compare({1, 128, 1, 1, 64, 0, true, true, false, true, 0, 0}, 1, 1);
     compare({1, 128, 1, 1, 64, 128, true, false, false, true, 0, 0}, 1, 1); /* a window of all */
+    compare({1, 128, 2, 1, 80, 0, true, false, false, true, 0, 0}, 1, 1);
+    compare({1, 128, 1, 1, 40, 50, false, false, false, true, 0, 0, TESS_F16}, 1, 1);
+    compare({1, 128, 1, 1, 256, 0, true, false, false, true, 0, 0, TESS_F16}, 1, 1);
 }
 
 TEST(leaves_the_rest)
 {
     compare({1, 96, 2, 2, 64, 0, true, false, false, true, 0, 0}, 0, 0);
-    compare({1, 128, 1, 1, 32, 0, true, false, false, true, 0, 0}, 0, 0);
+    compare({1, 128, 1, 1, 36, 0, true, false, false, true, 0, 0}, 0, 0);
     compare({1, 128, 1, 1, 64, 0, true, false, false, false, 0, 0}, 0, 0);
     compare({1, 128, 1, 1, 64, 0, true, false, false, true, 0.1f, 0}, 0, 0);
     compare({1, 128, 1, 1, 64, 0, true, false, false, true, 0, 30}, 0, 0);
     compare({1, 128, 1, 1, 64, 0, true, false, true, true, 0, 0}, 1, 0); /* gradients that add up */
+}
+
+/* Whose products are on tensor cores is what tess_attention_kernels_of says, forward and backward. */
+TEST(are_on_tensor_cores)
+{
+    choose(false);
+    for (const tess_dtype t : {TESS_BF16, TESS_F16})
+        for (const int64_t dim : {4, 8, 36, 40, 64, 72, 80, 96, 100, 128, 160, 256, 264}) {
+            const problem p = {1, 20, 2, 1, dim, 0, true, false, false, true, 0.1f, 0, t};
+            tess_attention_arg a = {};
+            a.dim = dim;
+            const int64_t tile = tess_attention_kernels_of(&a, t, true).tile;
+            emulate::multiplied = 0;
+            run(p);
+            const int64_t was = emulate::multiplied;
+            if ((was > 0) != (tile > 0)) CHECK_SAY("heads of %lld: %lld products", (long long)dim, (long long)was);
+        }
 }
 
 /* ds takes 2 x 128 x 128 bytes a sequence, so many as there is room for at a time; but for none ours does it. */

@@ -108,6 +108,30 @@ TEST(published_configurations_open)
     }
 }
 
+/* On a GPU, in bf16 and fp16: but for the gradient of T5's biases, and heads of 12, which nobody published. */
+TEST(published_models_are_on_tensor_cores)
+{
+    int on = 0;
+    for (struct rows r = rows_of(TESS_TESTS "/models/configs.tsv"); rows_next(&r);)
+        for (tess_dtype t = TESS_BF16; t <= TESS_F16 && !*r.column[2]; t++) {
+            tess_model *m = NULL;
+            tess_network net;
+            tess_graph *g = tess_graph_new(&(tess_graph_conf){.dtype = t});
+            char said[200] = "";
+            CHECK_EQ(tess_model_open(NULL, r.column[1], &m), TESS_OK);
+            CHECK_EQ(tess_model_build(m, g, 1, 128, TESS_FOR_LOSS, &net), TESS_OK);
+            const char *slow = tess_graph_slow(g, said, sizeof said);
+            const bool t5 = strstr(r.column[0], "t5"), narrow = strstr(r.column[0], "Phi-3-mini-128k, with narrower");
+            const char *expected = t5 ? "bias by distance" : narrow ? "heads of" : "";
+            if (!!slow != !!*expected || !strstr(said, expected))
+                CHECK_SAY("%s in %s: \"%s\", expected \"%s\"", r.column[0], tess_dtype_name(t), said, expected);
+            on += !slow;
+            tess_graph_free(g);
+            tess_model_close(m);
+        }
+    CHECK(on > 30);
+}
+
 /* Behind a directory's name null leaves a field out, but where it is a value of the field. */
 TEST(null_leaves_a_field_out)
 {

@@ -489,14 +489,16 @@ static void in_spans(void)
         {200, 1, 2, 1, 64, .causal = true},
         {200, 1, 1, 1, 128, .causal = true, .packed = true, .dropout = 0.2f},
         {190, 1, 1, 1, 64, .packed = true, .by_head = true},
+        {200, 1, 2, 1, 80, .causal = true, .packed = true},
+        {140, 1, 1, 1, 160, .causal = true, .dropout = 0.2f},
         {280, 1, 1, 1, 64, .causal = true, .packed = true, .window = 140, .bounded = true},
         {140, 1, 4, 2, 24, .causal = true, .cap = 2, .dropout = 0.2f},
         {140, 1, 2, 1, 20, .packed = true, .bounded = true},
-        {150, 1, 2, 2, 24, .causal = true, .buckets = 16},
+        {150, 1, 2, 2, 12, .causal = true, .buckets = 16},
         {140, 1, 2, 2, 64, .buckets = 8, .bounded = true},
     };
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-        for (tess_dtype t = kinds[k].dim % 64 ? TESS_F32 : TESS_BF16; t <= TESS_F16; t++) spans(t, &kinds[k], 128);
+        for (tess_dtype t = kinds[k].dim > 24 ? TESS_BF16 : TESS_F32; t <= TESS_F16; t++) spans(t, &kinds[k], 128);
 }
 
 static void on_gpus_too(void)
@@ -523,18 +525,33 @@ static void on_gpus_too(void)
         {70, 2, 1, 1, 64, .dropout = 0.1f, .buckets = 32, .bounded = true},
         {40, 1, 2, 2, 64, .causal = true, .acc = true, .buckets = 8},
         {40, 1, 1, 1, 128, .causal = true, .packed = true, .cap = 1.5f},
-        /* the general kernels */
-        {61, 2, 4, 2, 40, .causal = true, .acc = true, .dropout = 0.2f, .window = 11, .bounded = true, .cap = 2},
-        {33, 2, 2, 2, 16, .keys = 20, .buckets = 12, .bounded = true},
-        {37, 2, 5, 5, 4, .causal = true, .packed = true, .acc = true},
-        {33, 1, 4, 2, 40, .causal = true, .dropout = 0.2f},
-        {19, 2, 3, 3, 20, .causal = true, .packed = true, .acc = true, .by_head = true},
-        {20, 2, 2, 1, 80, .packed = true},
-        /* keys past the end, on tensor cores */
+        /* keys past the end */
         {100, 1, 2, 1, 64, .low = true},
+        /* heads that are narrower than their tiles */
+        {70, 2, 4, 2, 80, .causal = true, .acc = true, .dropout = 0.2f},
+        {130, 1, 2, 1, 96, .causal = true, .packed = true},
+        {67, 1, 2, 2, 72, .causal = true, .packed = true, .by_head = true, .acc = true, .window = 40},
+        {61, 2, 4, 2, 40, .causal = true, .acc = true, .dropout = 0.2f, .window = 11, .bounded = true, .cap = 2},
+        {33, 1, 4, 2, 40, .causal = true, .dropout = 0.2f},
+        {40, 2, 2, 1, 96, .acc = true, .keys = 100, .bounded = true},
+        {40, 1, 2, 2, 80, .causal = true, .buckets = 8},
+        {100, 1, 2, 1, 80, .low = true},
+        {20, 2, 2, 1, 80, .packed = true},
+        {33, 2, 2, 2, 8, .causal = true, .packed = true},
+        /* those of 129 to 256, whose dk and dv are made apart */
+        {70, 1, 2, 1, 256, .causal = true, .packed = true, .acc = true},
+        {45, 1, 1, 1, 256, .causal = true, .dropout = 0.2f, .window = 20, .bounded = true, .cap = 2},
+        {67, 1, 2, 2, 160, .packed = true, .by_head = true},
+        {40, 1, 1, 1, 136, .keys = 70, .buckets = 8},
+        /* the general kernels */
+        {61, 2, 4, 2, 36, .causal = true, .acc = true, .dropout = 0.2f, .window = 11, .bounded = true, .cap = 2},
+        {33, 2, 2, 2, 12, .keys = 20, .buckets = 12, .bounded = true},
+        {37, 2, 5, 5, 4, .causal = true, .packed = true, .acc = true},
+        {19, 2, 3, 3, 20, .causal = true, .packed = true, .acc = true, .by_head = true},
+        {9, 1, 1, 1, 264, .causal = true},
     };
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-        for (tess_dtype t = kinds[k].dim % 64 ? TESS_F32 : TESS_BF16; t <= TESS_F16; t++)
+        for (tess_dtype t = kinds[k].dim % 8 ? TESS_F32 : TESS_BF16; t <= TESS_F16; t++)
             attention(t, arg_of(&kinds[k], k % 2), &kinds[k]);
     /* fp32 with the heads that tensor cores take in bf16 */
     const struct shape fp32 = {40, 1, 2, 1, 64, .causal = true};

@@ -496,6 +496,25 @@ TEST(what_is_kept_takes_no_room_of_states)
     }
 }
 
+/* Of as many flops: heads of 32, and heads of 36. */
+TEST(an_estimate_counts_attention_without_tensor_cores)
+{
+    double seconds[2];
+    SIMULATE_SETUP();
+    write_text("gpu.json", MACHINE(4, GPUS(1, "1", "")));
+    for (int k = 0; k < 2; k++) {
+        DONE("estimate", "run.json", "--machine", "gpu.json",
+             fmt("model={\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 288, \"n_head\": %d, "
+                 "\"vocab_size\": 512, \"n_positions\": 256}",
+                 k ? 8 : 9),
+             "bf16.enabled=true", "data.seq_length=256", "train_batch_size=8", "train_micro_batch_size_per_gpu=8");
+        CHECK_EQ(!!strstr(ran.err, "attention: heads of 36 by kernels without tensor cores"), k);
+        const char *time = strstr(ran.out, "\ntime of a step");
+        seconds[k] = time ? behind(time, "\n  in all ") : -1;
+    }
+    CHECK(seconds[0] > 0 && seconds[1] > seconds[0]);
+}
+
 TEST(what_is_no_machine_is_one_line)
 {
     static const struct {

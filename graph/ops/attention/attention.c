@@ -148,6 +148,25 @@ static void keep(tess_node *n, int64_t units, int64_t first, int64_t end)
     at->conf.groups = end - first;
 }
 
+static bool slow(const tess_node *n, tess_dtype t, char *said, size_t room)
+{
+    const tess_attention_arg a = {.dim = ((const struct attributes *)n->attributes)->dim,
+                                  .buckets = n->in[BIAS] ? n->in[BIAS]->dim[0] : 0};
+    const double times = tess_attention_slower(&a, t, true);
+    if (times <= 1) return false;
+    if (tess_attention_kernels_of(&a, t, true).tile)
+        snprintf(said, room,
+                 "the gradient of a bias by distance has no kernel on tensor cores: backward some %.0f times slower",
+                 times);
+    else if (t == TESS_F32)
+        snprintf(said, room, "by kernels without tensor cores, some %.0f times slower than in bf16 or fp16", times);
+    else
+        snprintf(said, room,
+                 "heads of %lld by kernels without tensor cores, some %.0f times slower than multiples of 8 up to %d",
+                 (long long)a.dim, times, TESS_ATTENTION_WIDEST);
+    return true;
+}
+
 const tess_op tess_op_attention = {
     .name = "attention",
     .takes = "q, k?, v?, bounds?, bias?",
@@ -160,6 +179,7 @@ const tess_op tess_op_attention = {
     .by_rows = true,
     .bounds = BOUNDS,
     .sends = sends,
+    .slow = slow,
 };
 
 tess_tensor *tess_attention(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf)

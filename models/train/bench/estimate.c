@@ -94,6 +94,7 @@ static tess_status print_placed(tess_run *r, uint64_t least, const struct asked 
         status = flush(out);
         tess_bar_back();
         tess_run_say_dtype(r, &p);
+        tess_run_say_slow(r);
     }
     if (status == TESS_OK && why && a->must_fit) {
         tess_error_restore(why);

@@ -101,6 +101,8 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
 
 /* Prints a line where this CPU multiplies another dtype faster than the run's, as far as that was measured before. */
 void tess_run_say_dtype(const tess_run *r, const tess_holds *p);
+/* Prints a line where a GPU makes something by kernels that are many times slower than those of its like. */
+void tess_run_say_slow(const tess_run *r);
 /* Prints a line where the model will be written in fewer bits than it is trained in, since it was loaded so. */
 void tess_run_say_saved(const tess_run *r);
 /* Prints a line where nothing is saved before the end of a run, which is so many seconds away: a few minutes. */

@@ -186,7 +186,7 @@ static void choose_kernels(const tess_run *r, const char *what, bool asked, bool
 {
     char said[300];
     const bool several = tess_ranks() > 1, by_nccl = several && !strncmp(tess_message_carrier(), "NCCL", 4);
-    const bool wanted = asked && r->c->deterministic == TESS_DETERMINISTIC_NO && r->dtype == TESS_BF16 && !by_nccl;
+    const bool wanted = asked && r->c->deterministic == TESS_DETERMINISTIC_NO && !by_nccl;
     double without = !settle(wanted, said, sizeof said);
     const bool here = !without;
     tess_ranks_sum(&without, 1);
@@ -200,9 +200,11 @@ tess_status tess_run_start(const tess_run *r, bool profile)
 {
     tess_machine m = r->machine;
     m.profile = profile;
-    choose_kernels(r, "attention", r->c->attention == TESS_CONFIG_AUTO, tess_attention_library);
-    const bool convolves = r->g && tess_graph_uses(r->g, "any_conv"); /* what generates makes graphs later */
+    const bool attends = r->dtype != TESS_F32, bf16 = r->dtype == TESS_BF16;
+    choose_kernels(r, "attention", r->c->attention == TESS_CONFIG_AUTO && attends, tess_attention_library);
+    const bool convolves = bf16 && r->g && tess_graph_uses(r->g, "any_conv"); /* what generates makes graphs later */
     choose_kernels(r, "convolutions", r->c->convolutions == TESS_CONFIG_AUTO && convolves, tess_any_conv_cudnn);
+    tess_run_say_slow(r); /* a graph that generates is made later, and has kernels of its own */
     if (tess_gpu_trouble() && !tess_rank()) tess_note("GPU: none is used, since %s", tess_gpu_trouble());
     return tess_run_at_key(tess_start_plan(&m, &r->plan));
 }

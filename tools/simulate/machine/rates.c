@@ -52,7 +52,8 @@ double tess_simulated_gpu_bound(const tess_simulated_gpus *g, tess_dtype t, tess
 {
     const double memory = cost.bytes / g->copy_rate;
     if (!(cost.flops > 0)) return memory;
-    return fmax(cost.flops / g->matrix_rate[t == TESS_F32 ? TESS_F32 : TESS_BF16], memory) + cost.passes / g->copy_rate;
+    const double rate = g->matrix_rate[t == TESS_F32 ? TESS_F32 : TESS_BF16];
+    return fmax((cost.flops + cost.lost) / rate, memory) + cost.passes / g->copy_rate;
 }
 
 static void name_of(const tess_codelet *cl, char name[64])
