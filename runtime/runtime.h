@@ -330,7 +330,7 @@ typedef struct tess_codelet {
 } tess_codelet;
 
 /* What a task finds out that decides which tiles other tasks need: of so many options those that are chosen. Where
- * tiles come from disk, tasks that depend on it are let in when it is known. */
+ * tiles come from disk, tasks that depend on it are looked at when it is known. */
 typedef struct tess_choice {
     int64_t options;
     unsigned char *chosen; /* (options) */
@@ -410,7 +410,7 @@ double tess_known_times_of(const tess_known_times *k, double bytes, double flops
 /* Submits one task. */
 tess_status tess_submit(const tess_task *task) TESS_NODISCARD;
 /* Submits a list of tasks in order, borrowed until tess_wait. Under a cap on RAM, tiles whose home is the disk come
- * ahead of their tasks and leave after them: see flow/ram_places.c. */
+ * ahead of their tasks and leave after them: see flow/places.h. */
 tess_status tess_submit_all(const tess_task *task, size_t n) TESS_NODISCARD;
 /* Waits until all that was submitted has run. Returns the failure of the earliest failed task, once. */
 tess_status tess_wait(void) TESS_NODISCARD;

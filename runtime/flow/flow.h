@@ -2,7 +2,12 @@
  * list (list/) asks both and tells both what was submitted. */
 #ifndef TESS_FLOW_IMPL_H
 #define TESS_FLOW_IMPL_H
+#include "places.h"
 #include "runtime.h"
+
+/* ---- places.c: empty where nothing flows ---- */
+
+extern tess_places tess_ram_places, tess_gpu_places;
 
 /* ---- choice.c: tiles that not every task needs ---- */
 
@@ -15,7 +20,7 @@ bool tess_choice_known(const tess_task *t, bool wait);
 /* Returns whether the task does without this tile. */
 bool tess_use_left_out(const tess_task *t, const tess_use *u);
 
-/* ---- ram.c ---- */
+/* ---- ram_places.c ---- */
 
 /* Begins a run whose tiles in RAM that flow may have so many bytes at a time; 0: any, but that with ranks bytes are
  * counted all the same. `leaves` hears of each tile that leaves RAM, after what StarPU was told. */
@@ -24,18 +29,17 @@ void tess_ram_flow_start(uint64_t room, void (*leaves)(tess_tile *t));
 void tess_ram_flow_stop(void);
 /* Returns whether bytes are counted. The functions below are called only where they are. */
 bool tess_ram_flows(void);
-/* Lets the next task in if it can; in its `turn`, it can. */
-bool tess_ram_flow_let_in(const tess_task *task, bool turn);
+/* Makes room for what task[k] of n needs, which is next, and looks ahead as far as room goes; returns so many tasks of
+ * the list as have theirs. */
+size_t tess_ram_flow_ahead(const tess_task *task, size_t n, size_t k);
 /* Takes note that a task was submitted. */
 void tess_ram_flow_submitted(const tess_task *task);
 /* Lets a tile in that the main thread is about to acquire. */
-void tess_ram_flow_map(tess_tile *t, int mode);
+void tess_ram_flow_map(tess_tile *t);
 /* Takes note that the main thread has released it. */
 void tess_ram_flow_unmap(tess_tile *t, int mode);
-/* Forgets a tile, also where nothing is counted. */
-void tess_ram_flow_forget(tess_tile *t);
 
-/* ---- gpu.c ---- */
+/* ---- gpu_places.c ---- */
 
 /* Begins a run whose tiles have so many bytes of the one GPU by plan; 0: there is no plan. */
 tess_status tess_gpu_flow_start(uint64_t room) TESS_NODISCARD;
@@ -49,12 +53,8 @@ tess_status tess_gpu_flow_ahead(const tess_task *task, size_t n, size_t k) TESS_
 uint32_t tess_gpu_flow_where(const tess_task *t);
 /* Takes note that a task was submitted. */
 void tess_gpu_flow_submitted(const tess_task *task);
-/* Takes note that the list ends before task[k]: what was looked at from there on will not be submitted. */
-void tess_gpu_flow_ends(const tess_task *task, size_t k);
 /* Takes note that the main thread has released a tile in RAM. */
 void tess_gpu_flow_unmap(tess_tile *t);
 /* Takes note that a tile leaves RAM for its home, also where there is no plan. */
 void tess_gpu_flow_leaves_ram(tess_tile *t);
-/* Forgets a tile, also where there is no plan. */
-void tess_gpu_flow_forget(tess_tile *t);
 #endif

@@ -1,6 +1,6 @@
-/* The list of tasks: what is let in, what is submitted, and what becomes of tiles behind each task. The two flows say
- * which tiles come and go and know nothing of each other; here they are asked in turn, RAM's first, so that what is on
- * its way to a GPU through RAM has room there. */
+/* The list of tasks: what is looked at, what is submitted, and what becomes of tiles behind each task. The two flows
+ * say which tiles come and go and know nothing of each other; here they are asked in turn, RAM's first, so that what is
+ * on its way to a GPU through RAM has room there. */
 #include "list.h"
 #include "flow.h"
 #include "gpu.h"
@@ -77,14 +77,13 @@ static tess_status submit(const tess_task *t)
 
 static tess_status submit_list(const tess_task *task, size_t n)
 {
-    size_t in = 0;
     for (size_t k = 0; k < n; k++) {
-        while (tess_ram_flows() && in < n && tess_ram_flow_let_in(&task[in], in == k)) in++;
-        tess_status status = TESS_OK;
-        if (tess_gpu_flows()) status = tess_gpu_flow_ahead(task, tess_ram_flows() ? in : n, k);
+        const size_t in = tess_ram_flows() ? tess_ram_flow_ahead(task, n, k) : n;
+        tess_status status = tess_gpu_flows() ? tess_gpu_flow_ahead(task, in, k) : TESS_OK;
         if (status == TESS_OK) status = submit(&task[k]);
         if (status == TESS_OK) continue;
-        if (tess_gpu_flows()) tess_gpu_flow_ends(task, k);
+        tess_places_end(&tess_ram_places, task, k);
+        tess_places_end(&tess_gpu_places, task, k);
         return status;
     }
     return TESS_OK;

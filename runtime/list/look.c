@@ -12,7 +12,7 @@ tess_status tess_tile_map(tess_tile *t, int mode, void **data)
     if (t->maps && ((t->mapped | mode) & TESS_W)) /* the second would wait for the first, which never comes back */
         return tess_error(TESS_INVALID, t->label, "is mapped already (unmap it first; only readers may share it)");
     if (!t->maps) {
-        if (tess_ram_flows()) tess_ram_flow_map(t, mode);
+        if (tess_ram_flows()) tess_ram_flow_map(t);
         t->mapped = mode;
         if (tess_tile_acquire(t, STARPU_MAIN_RAM, mode))
             return tess_error(TESS_FAILED, t->label, "StarPU could not bring the tile to RAM");
@@ -70,8 +70,8 @@ static void forget(tess_tile *t)
 {
     while (tess_tile_mapped(t)) tess_tile_unmap(t);
     tess_tile_unregister(t);
-    tess_gpu_flow_forget(t);
-    tess_ram_flow_forget(t);
+    tess_places_forget(&tess_gpu_places, t);
+    tess_places_forget(&tess_ram_places, t);
 }
 
 void tess_tile_free(tess_tile *t)

@@ -5,21 +5,20 @@
 #include <starpu.h>
 #include <stdatomic.h>
 
-/* Where a tile is as for RAM, as of the last task submitted or let in. */
-typedef enum tess_ram_state {
-    TESS_RAM_AWAY,    /* on the disk, or nowhere */
-    TESS_RAM_HERE,    /* in RAM or on its way there */
-    TESS_RAM_DEPARTS, /* the same; it leaves after a task that is let in and not submitted */
-    TESS_RAM_VISITS   /* in RAM for the main thread alone */
-} tess_ram_state;
-
-/* The same as for the GPU, where places are given by plan: as of the last task submitted or looked at. */
-typedef enum tess_gpu_state {
-    TESS_GPU_AWAY,   /* it has no place there */
-    TESS_GPU_PLACED, /* it has one, in which others may still be; nothing comes when they are gone */
-    TESS_GPU_COMES,  /* the same; its contents come when they are gone */
-    TESS_GPU_SETTLED /* nobody else is in its place any more, and StarPU knows the place */
-} tess_gpu_state;
+/* Whether a tile has a place on a level of memory (flow/places.c), as of the last task submitted or looked at. */
+typedef enum tess_stay_state {
+    TESS_AWAY,   /* it has no place there */
+    TESS_PLACED, /* it has one, in which others may still be; nothing comes when they are gone */
+    TESS_COMES,  /* the same; its contents come when they are gone */
+    TESS_SETTLED /* nobody else is in its place any more */
+} tess_stay_state;
+typedef struct tess_stay {
+    tess_stay_state state;
+    bool departs;            /* it leaves after a task that is looked at and not submitted */
+    unsigned writers;        /* tasks that are looked at and not submitted */
+    uint64_t at;             /* its place, where places have addresses */
+    tess_tile *next, **link; /* of those with places */
+} tess_stay;
 
 struct tess_tile {
     starpu_data_handle_t handle; /* NULL until its first use */
@@ -27,26 +26,20 @@ struct tess_tile {
     tess_role role;
     tess_tier home;
     char *label;
-    struct tess_disk_tile *place; /* on the disk, where that is the home */
-    int mapped;                   /* the mode in which the main thread has it, */
-    unsigned maps;                /* so many times; several times only to read */
-    bool filled;                  /* it has contents, wherever they are, as of the last task submitted: list/'s */
-    _Atomic uint32_t came;        /* that it arrived, for the trace, till its first user takes it; 0: it did not */
-    tess_tile *known, **knower;   /* of those that StarPU knows of; knower: NULL outside the list */
-    /* flow/ram_places.c's. Whether it was written since it entered goes with each state in which it is in RAM. */
-    struct {
-        tess_ram_state state;
-        bool dirty;
-        tess_tile *next, **link; /* of those in RAM whose home is the disk; link: NULL outside the list */
+    struct tess_disk_tile *place;   /* on the disk, where that is the home */
+    int mapped;                     /* the mode in which the main thread has it, */
+    unsigned maps;                  /* so many times; several times only to read */
+    bool filled;                    /* it has contents, wherever they are, as of the last task submitted: list/'s */
+    _Atomic uint32_t came;          /* that it arrived, for the trace, till its first user takes it; 0: it did not */
+    tess_tile *known, **knower;     /* of those that StarPU knows of; knower: NULL outside the list */
+    tess_stay stay[TESS_TIER_DISK]; /* on the GPU and in RAM: flow/places.c's */
+    struct {                        /* flow/ram_places.c's */
+        bool dirty;                 /* it was written since it entered */
+        bool visits;                /* it is there for the main thread alone */
     } ram;
-    /* flow/gpu_places.c's. Whether StarPU knows any place, this one or an earlier one, outlives the place; that the
-     * tile leaves after a task that is looked at is known before the tile has settled, or after. */
-    struct {
-        tess_gpu_state state;
-        bool known, departs;
-        unsigned writers; /* tasks that are looked at and not submitted */
-        uint64_t at;      /* its place, where it has one */
-        double asked;     /* when its bytes were, for the trace */
+    struct {          /* flow/gpu_places.c's */
+        bool known;   /* StarPU knows a place of it there, this one or an earlier one */
+        double asked; /* when its bytes were, for the trace */
     } gpu;
 };
 
