@@ -83,6 +83,16 @@ static void dnn_describe(dnn_graph *g, const conv_dnn &of)
 enum { CONV_DNN_LEAST = 91900 };
 static dnn_library<conv_dnn, 1024> conv_cudnn_library; /* conv_cudnn says at the start whether it is on */
 
+/* What is tried by itself, since the library has other kernels for it: what is written, without steps, or with. */
+enum { CONV_KINDS = 2 * CONV_TENSORS };
+static int conv_cudnn_own; /* a bit for each kind that is not the library's */
+static int conv_kind(const tess_any_conv_arg *a, int written)
+{
+    bool steps = false;
+    for (int d = 0; d < TESS_CONV_SPACE; d++) steps = steps || a->step[d] > 1;
+    return written + (steps ? CONV_TENSORS : 0);
+}
+
 /* Where a tensor lies, and how the library wants it: samples, space, channels; w by groups. */
 struct conv_lies {
     enum { RANK = TESS_CONV_SPACE + 3 };
@@ -194,8 +204,8 @@ static bool conv_by_cudnn(const tess_work *w, int written, tess_dtype t)
     auto *library = &conv_cudnn_library;
     conv_dnn of;
     conv_shape s;
-    if (!library->on || t != TESS_BF16 || !conv_dnn_of(a, written, &of) || !tess_conv_shape(a, &s) || s.direct)
-        return false;
+    if (!library->on || t != TESS_BF16 || conv_cudnn_own >> conv_kind(a, written) & 1) return false;
+    if (!conv_dnn_of(a, written, &of) || !tess_conv_shape(a, &s) || s.direct) return false;
     conv_lies lies[CONV_TENSORS];
     for (int k = 0; k < CONV_TENSORS; k++) lies[k] = conv_lies_in(w, k, of, a, t);
     pthread_mutex_lock(&library->lock);
