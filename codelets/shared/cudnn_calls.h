@@ -381,7 +381,7 @@ static inline bool dnn_try(dnn_library<OF, PLANS> *l, const dnn_tried *of, int n
 }
 
 /* No task's body: it allocates and waits, before StarPU starts, and leaves nothing on the device. least: the oldest
- * version that is taken; right(said, room): a trial. */
+ * version that is taken; right(said, room): a trial, which says why it is not, or what goes behind the version. */
 template <class OF, int PLANS, class TRIAL>
 static inline void dnn_settle(dnn_library<OF, PLANS> *l, tess_cudnn_choice *of, size_t least, TRIAL right)
 {
@@ -397,8 +397,10 @@ static inline void dnn_settle(dnn_library<OF, PLANS> *l, tess_cudnn_choice *of, 
         return;
     }
     cudaSetDevice(of->device); /* the main thread's would be 0 */
-    of->taken = of->trusted || right(said, room);
-    if (of->taken) snprintf(said, room, "cuDNN %zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
+    char tried[250] = "";
+    of->taken = of->trusted || right(tried, sizeof tried);
+    const int n = of->taken ? snprintf(said, room, "cuDNN %zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100) : 0;
+    snprintf(said + n, room - (size_t)n, "%s", tried);
     dnn_close(l);
     l->on = of->taken;
 }

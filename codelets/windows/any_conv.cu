@@ -298,47 +298,71 @@ struct conv_trial {
     static constexpr int64_t SAMPLES = 2, INPUTS = 16, OUTPUTS = 32, SIZE = 12;
 #endif
     tess_any_conv_arg arg;
-    tess_view x, w, y, dx, dw, made, room;
+    tess_view x, w, y, made, room;
 };
-/* Fills what is made, dx and dw. */
-static void conv_try(conv_trial *t)
+/* 3 x 3, or, with steps of 2, 3 x 1, which passes over every other column of x: its gradient is 0. */
+static void conv_trial_of(conv_trial *t, bool strided)
 {
-    const tess_env env = {};
-    const tess_view forward[] = {t->x, t->w, t->made}, by_x[] = {t->dx, t->w, t->y}, by_w[] = {t->x, t->dw, t->y};
-    tess_work w = {};
-    w.arg = &t->arg, w.env = &env, w.room = t->room.ptr, w.room_bytes = t->room.bytes, w.nbuf = CONV_TENSORS;
-    t->arg.to = TESS_BF16, w.buf = forward;
-    any_conv_body<TESS_BF16>(&w);
-    t->arg.to = TESS_F32, w.buf = by_x;
-    any_conv_input_body<TESS_BF16>(&w);
-    w.buf = by_w;
-    any_conv_weight_body<TESS_BF16>(&w);
+    tess_any_conv_arg *a = &t->arg;
+    a->samples = conv_trial::SAMPLES, a->groups = 1, a->inputs = conv_trial::INPUTS, a->outputs = conv_trial::OUTPUTS;
+    a->x[1] = a->y[1] = a->w[1] = 1;
+    for (int d = SPACE - 1; d >= 0; d--) {
+        a->in[d] = d ? conv_trial::SIZE : 1, a->window[d] = d == 1 || (d && !strided) ? 3 : 1;
+        a->pad[d] = a->window[d] / 2, a->step[d] = d && strided ? 2 : 1, a->apart[d] = a->between[d] = 1;
+        a->out[d] = (a->in[d] - 1) / a->step[d] + 1;
+        a->x[2 + d] = a->x[1], a->w[2 + d] = a->w[1], a->y[2 + d] = a->y[1];
+        a->x[1] *= a->in[d], a->w[1] *= a->window[d], a->y[1] *= a->out[d];
+    }
+    a->x[0] = a->inputs * a->x[1], a->w[0] = a->inputs * a->w[1], a->y[0] = a->outputs * a->y[1];
+    a->w_group = a->outputs * a->w[0];
+    t->x.bytes = (size_t)(a->samples * a->x[0]) * 2, t->w.bytes = (size_t)a->w_group * 2;
+    t->y.bytes = (size_t)(a->samples * a->y[0]) * 2;
+    t->room.bytes = TESS_CUDA_MM_ROOM + (8 << 20);
 }
+static bool conv_try_kind(int kind, char *said, size_t room)
+{
+    static const tess_body body[] = {any_conv_input_body<TESS_BF16>, any_conv_weight_body<TESS_BF16>,
+                                     any_conv_body<TESS_BF16>};
+    const int written = kind % CONV_TENSORS;
+    conv_trial t = {};
+    conv_trial_of(&t, kind >= CONV_TENSORS);
+    t.arg.to = written == CONV_Y ? TESS_BF16 : TESS_F32;
+    t.made.bytes = written == CONV_Y ? t.y.bytes : 2 * (written == CONV_X ? t.x : t.w).bytes;
+    const dnn_tried all[] = {{&t.x, TESS_BF16, 0},
+                             {&t.w, TESS_BF16, 0},
+                             {&t.y, TESS_BF16, 0},
+                             {&t.made, t.arg.to, written == CONV_Y ? 1e-2 : 1e-4}};
+    const auto run = [&] {
+        const tess_env env = {};
+        tess_view view[] = {t.x, t.w, t.y};
+        tess_work w = {};
+        view[written] = t.made;
+        w.arg = &t.arg, w.env = &env, w.room = t.room.ptr, w.room_bytes = t.room.bytes;
+        w.buf = view, w.nbuf = CONV_TENSORS;
+        body[written](&w);
+    };
+    return dnn_try(&conv_cudnn_library, all, 4, &t.room, run, said, room);
+}
+/* Whether any kind is the library's; says which are not, and why the last. */
 static bool conv_try_cudnn(char *said, size_t room)
 {
-    conv_trial t = {};
-    tess_any_conv_arg *a = &t.arg;
-    const int64_t n = conv_trial::SIZE, x = conv_trial::SAMPLES * conv_trial::INPUTS * n * n,
-                  w = conv_trial::OUTPUTS * conv_trial::INPUTS * 9,
-                  y = conv_trial::SAMPLES * conv_trial::OUTPUTS * n * n;
-    a->samples = conv_trial::SAMPLES, a->groups = 1, a->inputs = conv_trial::INPUTS, a->outputs = conv_trial::OUTPUTS;
-    for (int d = 0; d < SPACE; d++) {
-        a->in[d] = a->out[d] = d ? n : 1, a->window[d] = d ? 3 : 1, a->pad[d] = d > 0;
-        a->step[d] = a->apart[d] = a->between[d] = 1;
-        a->x[2 + d] = a->y[2 + d] = d == 2 ? 1 : d ? n : n * n;
-        a->w[2 + d] = d == 2 ? 1 : d ? 3 : 9;
+    static const char *const name[] = {"gradients by x", "gradients by w", "results"};
+    const int all = (1 << CONV_KINDS) - 1;
+    int own = 0, n = 0;
+    char why[200];
+    for (int kind = 0; kind < CONV_KINDS; kind++) {
+        if (conv_try_kind(kind, why, sizeof why)) continue;
+        n += snprintf(said + n, room - (size_t)n, "%s%s%s", own ? ", " : ", but for ", name[kind % CONV_TENSORS],
+                      kind < CONV_TENSORS ? "" : " with steps");
+        own |= 1 << kind;
     }
-    a->x[1] = a->y[1] = n * n, a->x[0] = conv_trial::INPUTS * n * n, a->y[0] = conv_trial::OUTPUTS * n * n;
-    a->w[1] = 9, a->w[0] = conv_trial::INPUTS * 9, a->w_group = w;
-    t.x.bytes = (size_t)x * 2, t.w.bytes = (size_t)w * 2, t.y.bytes = t.made.bytes = (size_t)y * 2;
-    t.dx.bytes = (size_t)x * 4, t.dw.bytes = (size_t)w * 4;
-    t.room.bytes = TESS_CUDA_MM_ROOM + (8 << 20);
-    const dnn_tried all[] = {{&t.x, TESS_BF16, 0},       {&t.w, TESS_BF16, 0},    {&t.y, TESS_BF16, 0},
-                             {&t.made, TESS_BF16, 1e-2}, {&t.dx, TESS_F32, 1e-4}, {&t.dw, TESS_F32, 1e-4}};
-    return dnn_try(
-        &conv_cudnn_library, all, 6, &t.room, [&] { conv_try(&t); }, said, room);
+    if (own == all) n = 0;
+    if (own) snprintf(said + n, room - (size_t)n, "%s%s", n ? ": " : "", why);
+    conv_cudnn_own = own;
+    return own < all;
 }
 extern "C" void TESS_CUDA_NAME(conv_cudnn)(const tess_work *w)
 {
+    conv_cudnn_own = 0;
     dnn_settle(&conv_cudnn_library, (tess_cudnn_choice *)w->arg, CONV_DNN_LEAST, conv_try_cudnn);
 }

@@ -1,7 +1,7 @@
 /* conv_cudnn: convolutions by cuDNN, which multiplies without making patches; a part of any_conv.cu, which does the
  * rest. The library's kernels want bf16, and channels last: what lies otherwise is brought to the worker's room so
  * before, and what is written is brought from there behind, and added where it adds. Gradients are written in fp32, in
- * which they are summed: to that the library has kernels where channels are of eight and one group, while results in
+ * which they are summed: to that the library has kernels where channels are of four and one group, while results in
  * bf16 are written by it whatever the shapes are. As many samples are done at a time as there is room for. Where there
  * is for none, or no engine has the same bits each time, any_conv.cu's own products do it; as where positions of x lie
  * between others, or x is its own patches. What is taken depends on the shapes, the device, the room and the library
@@ -79,9 +79,19 @@ static void dnn_describe(dnn_graph *g, const conv_dnn &of)
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
-/* The oldest version whose plans for these graphs were made: 9.12 divides by zero on its way to one. */
-enum { CONV_DNN_LEAST = 91900 };
+/* The oldest version whose plans for these graphs were made. */
+enum { CONV_DNN_LEAST = 91000 };
 static dnn_library<conv_dnn, 1024> conv_cudnn_library; /* conv_cudnn says at the start whether it is on */
+
+/* What is tried by itself, since the library has other kernels for it: what is written, without steps, or with. */
+enum { CONV_KINDS = 2 * CONV_TENSORS };
+static int conv_cudnn_own; /* a bit for each kind that is not the library's */
+static int conv_kind(const tess_any_conv_arg *a, int written)
+{
+    bool steps = false;
+    for (int d = 0; d < TESS_CONV_SPACE; d++) steps = steps || a->step[d] > 1;
+    return written + (steps ? CONV_TENSORS : 0);
+}
 
 /* Where a tensor lies, and how the library wants it: samples, space, channels; w by groups. */
 struct conv_lies {
@@ -127,7 +137,8 @@ static bool conv_dnn_of(const tess_any_conv_arg *a, int written, conv_dnn *of)
     memset(of, 0, sizeof *of); /* with what lies between */
     of->samples = a->samples, of->groups = a->groups, of->inputs = a->inputs, of->outputs = a->outputs;
     of->written = written, of->half = written == CONV_Y && a->to == TESS_BF16 && !a->acc;
-    bool can = a->samples > 0;
+    /* Versions before 9.19 say that they have more gradients in fp32, which do not compile or which newer ones lack. */
+    bool can = a->samples > 0 && (written == CONV_Y || (a->groups == 1 && a->inputs % 4 == 0 && a->outputs % 4 == 0));
     for (int d = 0; d < TESS_CONV_SPACE; d++) {
         const int64_t apart = a->apart[d] < 0 ? -a->apart[d] : a->apart[d], reach = (a->window[d] - 1) * apart;
         const int64_t before = a->pad[d] + (a->apart[d] < 0 ? reach : 0);
@@ -194,8 +205,8 @@ static bool conv_by_cudnn(const tess_work *w, int written, tess_dtype t)
     auto *library = &conv_cudnn_library;
     conv_dnn of;
     conv_shape s;
-    if (!library->on || t != TESS_BF16 || !conv_dnn_of(a, written, &of) || !tess_conv_shape(a, &s) || s.direct)
-        return false;
+    if (!library->on || t != TESS_BF16 || conv_cudnn_own >> conv_kind(a, written) & 1) return false;
+    if (!conv_dnn_of(a, written, &of) || !tess_conv_shape(a, &s) || s.direct) return false;
     conv_lies lies[CONV_TENSORS];
     for (int k = 0; k < CONV_TENSORS; k++) lies[k] = conv_lies_in(w, k, of, a, t);
     pthread_mutex_lock(&library->lock);

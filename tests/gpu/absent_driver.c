@@ -1,5 +1,5 @@
 /* A driver without a device, for libraries that ask for libcuda.so.1: it takes code and gives a kernel by its name, and
- * all else fails. So cuDNN goes as far as it does before it runs: it chooses, compiles and loads. */
+ * all else fails but for one count. So cuDNN goes as far as it does before it runs: it chooses, compiles and loads. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -62,6 +62,15 @@ int cuFuncSetAttribute(void *function, int attribute, int value)
 int cuFuncGetAttribute(int *value, int attribute, void *function)
 {
     return cuKernelGetAttribute(value, attribute, function, 0);
+}
+/* bool mb_tools::hasValidVSL(std::array<int, 24> const &), cuDNN's own: the processors of each of a device's groups,
+ * for which its description as text has no word. cuDNN counts them by the driver; without a device it takes one group
+ * of 18 for all there are, and versions before 9.19 divide by what that leaves, which is 0. These are an H100's. */
+_Bool _ZN8mb_tools11hasValidVSLERKSt5arrayIiLm24EE(int *group)
+{
+    static const int h100[] = {18, 18, 16, 16, 16, 16, 16, 16};
+    if (group[0] && !group[1]) memcpy(group, h100, sizeof h100);
+    return group[0];
 }
 int cuGetErrorString(int error, const char **text)
 {

@@ -12,6 +12,7 @@ struct emulated_dnn {
     bool fails;              /* plans do not run */
     bool idle;               /* they run, and write nothing */
     float wrong;             /* times this is in y, or where it is 0 nothing */
+    int wrong_in;            /* of convolutions this kind of operation's alone, or where it is 0 all */
     int64_t room_times;      /* of the workspace that is wanted; 0: 1 */
     int64_t conv_room = 256; /* that a convolution wants */
     uint64_t era;            /* of the device: one more after each reset; handles of another are dead */

@@ -3,6 +3,7 @@
  * room as there is; what is done where it refuses or is wrong; and that everything that was made is given back. */
 #include "emulated_names.h"
 
+#include "cudnn_names.h"
 #include "emulated_choice.h"
 #define CHECK_MAIN
 #include "check.h"
@@ -139,10 +140,10 @@ TEST(says_why_it_is_not_taken)
         void (*what)(emulated_dnn *);
         const char *said;
     } cases[] = {{[](emulated_dnn *e) { e->wrong = 1.1f; }, "cuDNN is off by"},
-                 {[](emulated_dnn *e) { e->idle = true; }, "cuDNN has other bits each time"}, /* the room's */
+                 {[](emulated_dnn *e) { e->idle = true; }, "cuDNN is off by"}, /* what the room had */
                  {[](emulated_dnn *e) { e->lies = true; }, "cuDNN has other bits each time"},
                  {[](emulated_dnn *e) { e->none = true; }, "cuDNN has no kernels for this GPU"},
-                 {[](emulated_dnn *e) { e->version = 91200; }, "cuDNN is of version 91200 (expected"},
+                 {[](emulated_dnn *e) { e->version = 90900; }, "cuDNN is of version 90900 (expected"},
                  {[](emulated_dnn *e) { e->fails = true; }, "cuDNN: a convolution of 8 to 8 channels: CUDNN_STATUS"}};
     a.to = TESS_BF16;
     choose(false);
@@ -164,4 +165,29 @@ TEST(says_why_it_is_not_taken)
     choose(false);
     CHECK_EQ(emulated_cudnn.descriptors, 0);
     CHECK_EQ(emulated_cudnn.handles, 0);
+}
+
+/* A kind that is wrong is ours, and the others are the library's. */
+TEST(takes_the_kinds_that_are_right)
+{
+    static const int of[] = {DNN_OPERATION_CONV_INPUT, DNN_OPERATION_CONV_WEIGHT, DNN_OPERATION_CONV};
+    static const char *const name[] = {"gradients by x", "gradients by w", "results"};
+    for (int wrong = 0; wrong < TENSORS; wrong++) {
+        choose(false);
+        emulated_cudnn = emulated_dnn{};
+        emulated_cudnn.wrong = 1.1f, emulated_cudnn.wrong_in = of[wrong];
+        const tess_cudnn_choice said = choose(true, false);
+        CHECK(said.taken);
+        if (!strstr(said.said, ", but for ") || !strstr(said.said, name[wrong])) CHECK_SAY("it says \"%s\"", said.said);
+        for (int written = 0; written < TENSORS; written++)
+            for (int k = 0; k < 2; k++) {
+                tess_any_conv_arg a = conv_arg(&conv_problems[3 * k]); /* without steps and with */
+                a.to = written == Y ? TESS_BF16 : TESS_F32;
+                emulated_cudnn.runs = 0;
+                run(a, written);
+                CHECK_EQ(emulated_cudnn.runs > 0, written != wrong);
+            }
+    }
+    choose(false);
+    emulated_cudnn = emulated_dnn{};
 }
