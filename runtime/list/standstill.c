@@ -59,7 +59,7 @@ static void tell_tile(FILE *f, const tess_use *u)
 {
     static const char *const modes[] = {"-", "reads", "writes", "updates"};
     const tess_tile *t = u->tile;
-    fprintf(f, "    %s %s (a %s of %s)", u->mode & TESS_SCRATCH ? "scratch" : modes[u->mode & TESS_RW],
+    fprintf(f, "    %s %s (%s, %s)", u->mode & TESS_SCRATCH ? "scratch" : modes[u->mode & TESS_RW],
             t->label ? t->label : "?", tess_role_name(t->role), tess_human_bytes((double)t->bytes));
     for (unsigned node = 0; t->handle && node < starpu_memory_nodes_get_count(); node++) {
         int there = 0, valid = 0, asked = 0;

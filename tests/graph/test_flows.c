@@ -290,7 +290,7 @@ static void task_of(const tess_task *t, int node)
 tess_status __wrap_tess_task_submit(const tess_task *t, uint32_t where)
 {
     if (model.refuses && --model.refuses == 0) return tess_error(TESS_FAILED, t->cl->name, "refused");
-    const bool either = t->cl->either && !where && tess_task_on_gpu(t) != TESS_NEVER;
+    const bool either = t->cl->either && !where && tess_task_can_gpu(t);
     const bool gpu = where ? where == STARPU_CUDA : model.room && tess_task_on_gpu(t);
     task_of(t, gpu && !(either && !model.exact && chance(&of_time, 2)) ? GPU : RAM);
     return TESS_OK;

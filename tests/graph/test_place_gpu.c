@@ -174,7 +174,7 @@ TEST(room_copies_and_bound)
             CHECK_EQ(copied, some.read + some.written);
             CHECK(most <= some.room && some.room <= room);
             CHECK(some.bound <= copied);
-            CHECK(copied >= all.read + all.written);
+            CHECK(updates || copied >= all.read + all.written); /* which may run elsewhere now */
             CHECK_EQ(place_below(p, room + 32 * MiB, copied, &other), TESS_OK);
             CHECK(other.read + other.written >= copied);
             CHECK_EQ(place_below(p, room + 32 * MiB, copied + 1, &other), TESS_OK);

@@ -175,8 +175,7 @@ TEST(who_stands_still_says_why)
         const char *says[4];
     } cases[] = {
         {in_a_body,
-         {"2 tasks are submitted", "task 0, waits fp32: runs", "in its body",
-          "writes held (a activation of 64.0 KiB)"}},
+         {"2 tasks are submitted", "task 0, waits f32: runs", "in its body", "writes held (activation, 64.0 KiB)"}},
         {for_who_looks, {"1 tasks are submitted", "computes", "seen", "contents"}},
         {for_memory_of_starpus, {"brings its tiles", "writes large", "no room, asked for", "used of 1.0 MiB"}},
         {for_room_that_none_leaves, {"task 0, waits", "writes held", "tiles hold 64.0 KiB", "waits for"}},
