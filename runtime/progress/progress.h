@@ -205,8 +205,8 @@ void tess_patience_start(double seconds);
 void tess_patience_stop(void);
 /* Describes who is at fault where nothing moves, and what a user may do then. */
 void tess_patience_blames(const char *where, const char *hint);
-/* Sets the folder for the file that says more, where it is there (else, the working directory), and who writes it, in a few seconds or not
- * at all. */
+/* Sets the folder for the file that says more, where it is there (else, the working directory), and who writes it, in a
+ * few seconds or not at all. */
 void tess_patience_describes(const char *folder, void (*describe)(FILE *f));
 /* Records, from any thread, that something moved which gives nobody work: a part of a tile's RAM was made ready. */
 void tess_patience_moved(void);

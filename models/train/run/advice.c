@@ -54,15 +54,6 @@ void tess_run_say_dtype(const tess_run *r, const tess_holds *p)
               half ? "bf16" : "fp32", now * 1e-9, half ? "fp32" : "bf16", then * 1e-9, half ? "false" : "true", memory);
 }
 
-/* ---- the slower kernels ---- */
-
-void tess_run_say_slow(const tess_run *r)
-{
-    char said[200];
-    const char *op = r->g && tess_gpus() > 0 && !tess_rank() ? tess_graph_slow(r->g, said, sizeof said) : NULL;
-    if (op) tess_note("%s: %s", op, said);
-}
-
 /* ---- what is saved ---- */
 
 void tess_run_say_saved(const tess_run *r)

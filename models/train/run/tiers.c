@@ -196,6 +196,13 @@ static void choose_kernels(const tess_run *r, const char *what, bool asked, bool
               here && without > 0 ? "another rank has no cuDNN" : said);
 }
 
+void tess_run_say_slow(const tess_run *r)
+{
+    char said[200];
+    const char *op = r->g && tess_gpus() > 0 && !tess_rank() ? tess_graph_slow(r->g, said, sizeof said) : NULL;
+    if (op) tess_note("%s: %s", op, said);
+}
+
 tess_status tess_run_start(const tess_run *r, bool profile)
 {
     tess_machine m = r->machine;
