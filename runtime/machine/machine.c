@@ -48,6 +48,7 @@ static tess_status start_starpu(const tess_machine *m, const tess_rooms *rooms)
     tess_slab_install(m->cpu_bytes, tess_gpus() > 0);
     TESS_TRY(tess_tier_open(m, tess_tiles_on_disk()));
     tess_ram_flow_start(rooms->cpu_tiles, tess_gpu_flow_leaves_ram);
+    const int lock = tess_perfmodels_lock();
     blame();
     tess_patience_describes(m->folder, tess_standstill_describe);
     tess_patience_start(m->patience);
@@ -56,6 +57,7 @@ static tess_status start_starpu(const tess_machine *m, const tess_rooms *rooms)
     starpu_profiling_set_id(tess_rank()); /* a file of its own trace for each rank, whoever carries messages */
 #endif
     int rc = starpu_init(&conf);
+    tess_perfmodels_unlock(lock);
     tess_wait_end();
     if (rc) return tess_error(TESS_FAILED, "starpu", "did not start (error %d; is any CPU left to this process?)", -rc);
     return TESS_OK;

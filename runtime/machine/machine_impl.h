@@ -33,4 +33,9 @@ void tess_variables_check(char *const *environment);
 
 /* Removes performance models that were not written to their end, before StarPU reads them. */
 void tess_perfmodels_check(void);
+/* Waits while another process makes StarPU's first start on this machine; returns what holds up others where this one
+ * makes it, for tess_perfmodels_unlock. */
+int tess_perfmodels_lock(void);
+/* Lets others start. */
+void tess_perfmodels_unlock(int fd);
 #endif

@@ -1,12 +1,18 @@
 /* StarPU's performance models, a file a codelet that it writes at its end, for schedulers that choose by them. A run
  * that was killed then, or found the disk full, leaves half a file, and every later run would abort at its first task:
- * such files go before StarPU starts. A whole one ends with an empty line. */
+ * such files go before StarPU starts. A whole one ends with an empty line.
+ *
+ * The first start on a machine measures its buses into files beside them, and a second one at that time would read half
+ * of these, and end in an assertion: it waits. */
 #include "machine_impl.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { BEGUN_US = 50 * 1000 }; /* another run has made a file and not yet locked it: it is empty so long */
@@ -23,17 +29,74 @@ static bool is_whole(const char *path)
     return read && end[0] == '\n' && end[1] == '\n';
 }
 
-/* The files of such a name; false: there are none. */
-static bool find(const char *name, glob_t *found)
+/* What StarPU calls its host. free() it. */
+static char *host_name(void)
+{
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    return tess_format("%s", getenv("STARPU_HOSTNAME") ?: host);
+}
+
+/* A path below StarPU's folder. free() it. */
+static char *below(const char *path)
 {
     static const char *const homes[] = {"XDG_CACHE_HOME", "STARPU_HOME", "HOME"}; /* in StarPU's order */
     const char *dir = getenv("STARPU_PERF_MODEL_DIR"), *home = NULL;
     for (int i = 0; i < 3 && !home; i++) home = getenv(homes[i]);
-    char *pattern = dir ? tess_format("%s/codelets/*/%s", dir, name)
-                        : tess_format("%s/.starpu/sampling/codelets/*/%s", home ? home : "/tmp", name);
+    return dir ? tess_format("%s/%s", dir, path) : tess_format("%s/.starpu/sampling/%s", home ? home : "/tmp", path);
+}
+
+/* The files of such a name; false: there are none. */
+static bool find(const char *name, glob_t *found)
+{
+    char *path = tess_format("codelets/*/%s", name), *pattern = below(path);
     const bool any = !glob(pattern, 0, NULL, found);
+    free(path);
     free(pattern);
     return any;
+}
+
+/* The last of the files that StarPU's first start on a machine makes. */
+static bool is_measured(void)
+{
+    char *host = host_name(), *name = tess_format("bus/%s.platform.xml", host), *path = below(name);
+    const bool is = !access(path, R_OK);
+    free(host);
+    free(name);
+    free(path);
+    return is;
+}
+
+static void make_folders(char *path)
+{
+    for (char *c = path + 1; *c; c++) {
+        if (*c != '/') continue;
+        *c = 0;
+        mkdir(path, 0777);
+        *c = '/';
+    }
+}
+
+int tess_perfmodels_lock(void)
+{
+    enum { MOST = 2400 }; /* looks in two minutes, after which somebody is not measuring but gone astray */
+#ifdef TESS_SIMULATED     /* ranks are threads, which nothing but StarPU lets take turns */
+    return -1;
+#endif
+    char *path = below("start.lock");
+    make_folders(path);
+    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    for (int i = 0; fd >= 0 && i < MOST && flock(fd, (is_measured() ? LOCK_SH : LOCK_EX) | LOCK_NB); i++) {
+        if (errno != EWOULDBLOCK) break; /* no such thing on this drive */
+        usleep(BEGUN_US);
+    }
+    free(path);
+    return fd;
+}
+
+void tess_perfmodels_unlock(int fd)
+{
+    if (fd >= 0) close(fd);
 }
 
 /* A file is a list of numbers by lines, and a line that says for which kind of worker those are that follow. */
@@ -58,15 +121,14 @@ static void read_known(FILE *f, tess_known_times *k)
 
 void tess_known_times_read(const tess_codelet *cl, tess_known_times *k)
 {
-    char host[256] = "";
     glob_t found = {0};
     *k = (tess_known_times){0};
-    gethostname(host, sizeof host - 1);
-    char *name = tess_format("tess_%s_%s.%s", cl->name, tess_dtype_name(cl->dtype), getenv("STARPU_HOSTNAME") ?: host);
+    char *host = host_name(), *name = tess_format("tess_%s_%s.%s", cl->name, tess_dtype_name(cl->dtype), host);
     FILE *f = find(name, &found) && is_whole(found.gl_pathv[0]) ? fopen(found.gl_pathv[0], "r") : NULL;
     if (f) read_known(f, k), fclose(f);
     globfree(&found);
     free(name);
+    free(host);
 }
 
 double tess_known_times_of(const tess_known_times *k, double bytes, double flops)

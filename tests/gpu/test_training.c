@@ -154,8 +154,8 @@ TEST(any_network)
     }
 }
 
-/* Where the optimizer's updates run, the scheduler and a cap never show. On an emulated GPU each codelet has bits of its
- * own, so that a value that two of them make, depending on what is kept, shows as it does on a real one. */
+/* Where the optimizer's updates run, the scheduler and a cap never show. On an emulated GPU each codelet has bits of
+ * its own, so that a value that two of them make, depending on what is kept, shows as it does on a real one. */
 TEST(the_same_bits)
 {
     setenv("TESS_EMULATED_OWN_BITS", "1", true);
@@ -407,6 +407,25 @@ TEST(the_first_run_on_a_machine)
     snprintf(arguments, sizeof arguments, "train %s/run.json output=%s/fresh-run %s", dir, dir, tiny);
     CHECK_EQ(said(environment, arguments, text, sizeof text), 0);
     if (check_failures) printf("%s", text);
+}
+
+/* Programs that start at once where StarPU measured nothing yet: one measures, the others wait and read. */
+TEST(first_starts_at_once)
+{
+    enum { TURNS = 3 };
+    char command[1500];
+    for (int turn = 0; turn < TURNS; turn++) {
+        int n = snprintf(command, sizeof command,
+                         "export STARPU_HOME=%s/home%d XDG_CACHE_HOME=%s/home%d; mkdir -p $XDG_CACHE_HOME; ", dir, turn,
+                         dir, turn);
+        for (int k = 0; k < 3; k++)
+            n += snprintf(command + n, sizeof command - (size_t)n,
+                          "%s train %s/run.json output=%s/at_once%d %s >%s/at_once%d.log 2>&1 & p%d=$!; ",
+                          getenv("TESSERA") ? getenv("TESSERA") : "tessera", dir, dir, k, tiny, dir, k, k);
+        snprintf(command + n, sizeof command - (size_t)n,
+                 "wait $p0 && wait $p1 && wait $p2 || { tail -n 3 %s/at_once?.log; false; }", dir);
+        CHECK_EQ(system(command), 0);
+    }
 }
 
 /* What is not free, no cap gives. */
