@@ -52,6 +52,8 @@ int64_t tess_param_members(const tess_tensor *p);
 tess_dtype tess_param_dtype(const tess_tensor *p);
 /* Returns whether a step replaces a parameter by what the network computed for it, instead of training it. */
 bool tess_param_is_state(const tess_tensor *p);
+/* Beside a GPU, once a run has begun: has RAM ready for what it holds there of parameters and their states. */
+void tess_graph_ready_ram(const tess_graph *g);
 /* Returns how many tiles a parameter is cut into. */
 int64_t tess_param_tiles(const tess_tensor *p);
 /* Stores which rows of the parameter one of its tiles has. */

@@ -223,6 +223,8 @@ void tess_tile_unmap(tess_tile *t);
 tess_status tess_tile_write(tess_tile *t, size_t offset, const void *src, size_t bytes) TESS_NODISCARD;
 /* Copies bytes from it. */
 tess_status tess_tile_read(tess_tile *t, size_t offset, void *dst, size_t bytes) TESS_NODISCARD;
+/* Beside a GPU: has RAM ready, pages and all, for those of the tiles that live there and have none yet. */
+void tess_tiles_ready(tess_tile *const *tile, size_t n);
 /* Returns the bytes held now and at most since tess_start by all tiles on a tier, as allocated through StarPU. */
 void tess_tier_use(tess_tier tier, uint64_t *now, uint64_t *peak);
 /* Returns the bytes copied to GPUs and back since it was last asked. */

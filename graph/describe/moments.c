@@ -3,6 +3,7 @@
  * a step says otherwise. */
 #include "param.h"
 #include <math.h>
+#include <stdlib.h>
 
 static const tess_optimizer *unsaid(void)
 {
@@ -149,4 +150,24 @@ const char *tess_graph_optimizer(const tess_graph *g, int *moments)
     }
     *moments = tess_optimizer_moments(unsaid());
     return tess_optimizer_kind_of(unsaid())->name;
+}
+
+void tess_graph_ready_ram(const tess_graph *g)
+{
+    size_t n = 0, room = 1;
+    for (int k = 0; k < g->params; k++)
+        room += (size_t)(g->param[k]->cut->tiles + g->param[k]->held->states * (2 + TESS_MOMENTS_MOST));
+    tess_tile **tile = tess_alloc(room * sizeof *tile);
+    for (int k = 0; k < g->params; k++) {
+        const struct tess_param *p = g->param[k]->held;
+        if (!p->tile || p->storage != g->param[k]) continue;
+        for (int64_t j = 0; j < g->param[k]->cut->tiles; j++) tile[n++] = p->tile[j].weight;
+        for (int64_t i = 0; i < p->states; i++) {
+            tile[n++] = p->state[i].master;
+            tile[n++] = p->state[i].weight;
+            for (int m = 0; m < p->moments; m++) tile[n++] = p->state[i].moment[m];
+        }
+    }
+    tess_tiles_ready(tile, n);
+    free(tile);
 }

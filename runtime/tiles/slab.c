@@ -9,6 +9,7 @@
 #include "trace.h"
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -178,6 +179,53 @@ static void *get_anywhere(size_t bytes)
     make_room(0);
     held -= bytes;
     return p;
+}
+
+/* ---- ahead of need ---- */
+
+static struct {
+    const size_t *bytes;
+    size_t n;
+    atomic_size_t next;
+} ahead;
+
+static void *make_ready(void *unused)
+{
+    for (size_t k; (k = ahead.next++) < ahead.n;) {
+        const size_t size = rounded(ahead.bytes[k]);
+        if (ahead.bytes[k] < LARGE) continue;
+        struct slot s = {.ptr = tess_arena_map(size, 0), .size = size};
+        if (!s.ptr) break; /* who needs it will say so */
+        s.pinned = tess_gpu_pin(s.ptr, size);
+        pthread_mutex_lock(&lock);
+        const bool fits = nspare < SLOTS && (!cap || held + kept + size <= cap);
+        if (fits) spare[nspare++] = s;
+        if (fits) kept += size;
+        pthread_mutex_unlock(&lock);
+        if (!fits) unmap(&s);
+        if (!fits) break;
+        tess_bar_step((double)size);
+    }
+    return unused;
+}
+
+void tess_slab_ready(const size_t *bytes, size_t n)
+{
+    enum { MOST = 64 };
+    pthread_t thread[MOST];
+    double all = 0;
+    int threads = 0;
+    if (!whole || tess_gpu_workers() == 0) return;
+    ahead.bytes = bytes;
+    ahead.n = n;
+    ahead.next = 0;
+    for (size_t k = 0; k < n; k++) all += (double)rounded(bytes[k]);
+    tess_bar_begin("making RAM ready for the GPU", all);
+    while (threads < MOST && threads + 1 < tess_cores() && !pthread_create(&thread[threads], NULL, make_ready, NULL))
+        threads++;
+    make_ready(NULL);
+    for (int i = 0; i < threads; i++) pthread_join(thread[i], NULL);
+    tess_bar_end();
 }
 
 static void *get_large(size_t bytes)

@@ -95,6 +95,16 @@ tess_tier tess_tile_home(const tess_tile *t)
     return t->home;
 }
 
+void tess_tiles_ready(tess_tile *const *tile, size_t n)
+{
+    size_t *bytes = tess_alloc((n + 1) * sizeof *bytes), ready = 0;
+    for (size_t k = 0; k < n; k++)
+        if (tile[k] && tile[k]->home == TESS_TIER_CPU && !tile[k]->handle)
+            bytes[ready++] = (tile[k]->bytes + 3) / 4 * 4;
+    if (ready) tess_slab_ready(bytes, ready);
+    free(bytes);
+}
+
 starpu_data_handle_t tess_tile_handle(tess_tile *t)
 {
     if (t->handle) return t->handle;

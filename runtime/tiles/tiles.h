@@ -116,6 +116,8 @@ void tess_arena_release(void);
 void tess_slab_install(uint64_t cap, bool whole);
 /* Returns what waits for the next buffer. */
 void tess_slab_release(void);
+/* Has buffers wait that many, of these sizes, which all cores make ready; nothing where buffers are not whole. */
+void tess_slab_ready(const size_t *bytes, size_t n);
 /* Counts so many bytes more, or fewer, that somebody else holds below the cap. */
 void tess_slab_hold(int64_t bytes);
 /* Returns the bytes that StarPU has, and the most since the start. */

@@ -23,7 +23,7 @@
 
 /* Of tools/simulate, which is part of the command and not of each test. */
 tess_status tess_machine_read(const char *path, tess_simulated *m) __attribute__((weak));
-double tess_simulated_task_seconds(const tess_simulated *m, const tess_task *t, bool gpu) __attribute__((weak));
+double tess_simulated_body_seconds(const tess_simulated *m, const tess_task *t, bool gpu) __attribute__((weak));
 void tess_simulated_choose(const tess_task *t) __attribute__((weak));
 
 enum { TO, FROM, RAM, WAYS };
@@ -117,7 +117,8 @@ static double seconds_of(const tess_work *w, bool gpu)
 {
     double by = dry.slow;
     if (dry.jitter) by *= emulated_draw(20) == 0 ? dry.jitter : 0.2 + emulated_draw(100) / 50.0;
-    return w->task ? by * tess_simulated_task_seconds(&dry.machine, w->task, gpu) : 0;
+    const double beside = gpu ? dry.machine.gpus.task_seconds : dry.machine.task_seconds;
+    return w->task ? by * (tess_simulated_body_seconds(&dry.machine, w->task, gpu) + beside) : 0;
 }
 
 static void say_nothing(const tess_work *w)

@@ -85,8 +85,8 @@ double tess_simulated_bound(const tess_simulated *m, tess_dtype t, tess_cost cos
 double tess_simulated_share_of(const tess_simulated *m, const char *codelet, tess_cost cost);
 /* The same of a GPU, which is no faster than its memory either. */
 double tess_simulated_gpu_bound(const tess_simulated_gpus *g, tess_dtype t, tess_cost cost);
-/* Returns the seconds that a task takes of a GPU, or of one core while the others are busy too. */
-double tess_simulated_task_seconds(const tess_simulated *m, const tess_task *t, bool gpu);
+/* Returns the seconds of a task's body on a GPU, or on one core while the others are busy too. */
+double tess_simulated_body_seconds(const tess_simulated *m, const tess_task *t, bool gpu);
 
 /* Which ranks are simulated. Of ranks that have the same to do one is there: the first of every `data` places of data
  * parallelism, each of which is `model` ranks, and of every `tensor` in a row (docs/decisions/0029). */

@@ -213,5 +213,7 @@ tess_status tess_run_start(const tess_run *r, bool profile)
     choose_kernels(r, "convolutions", r->c->convolutions == TESS_CONFIG_AUTO && convolves, tess_any_conv_cudnn);
     tess_run_say_slow(r); /* a graph that generates is made later, and has kernels of its own */
     if (tess_gpu_trouble() && !tess_rank()) tess_note("GPU: none is used, since %s", tess_gpu_trouble());
-    return tess_run_at_key(tess_start_plan(&m, &r->plan));
+    TESS_TRY(tess_run_at_key(tess_start_plan(&m, &r->plan)));
+    if (r->g) tess_graph_ready_ram(r->g);
+    return TESS_OK;
 }

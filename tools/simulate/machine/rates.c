@@ -69,15 +69,15 @@ static double gpu_share_of(const tess_simulated_gpus *g, const char *codelet, te
     return cost.flops > 0 ? g->matrix_share : g->copy_share;
 }
 
-double tess_simulated_task_seconds(const tess_simulated *m, const tess_task *t, bool gpu)
+double tess_simulated_body_seconds(const tess_simulated *m, const tess_task *t, bool gpu)
 {
     const tess_simulated_gpus *g = &m->gpus;
     const tess_cost cost = tess_task_cost(t);
     const tess_dtype dtype = t->cl->dtype;
     char name[64];
     name_of(t->cl, name);
-    return gpu ? tess_simulated_gpu_bound(g, dtype, cost) / gpu_share_of(g, name, cost) + g->task_seconds
-               : tess_simulated_bound(m, dtype, cost) / tess_simulated_share_of(m, name, cost) + m->task_seconds;
+    return gpu ? tess_simulated_gpu_bound(g, dtype, cost) / gpu_share_of(g, name, cost)
+               : tess_simulated_bound(m, dtype, cost) / tess_simulated_share_of(m, name, cost);
 }
 
 bool tess_simulated_peers(const tess_simulated_gpus *g, int from, int to)

@@ -186,7 +186,8 @@ static void leave_results(const tess_work *w)
 double tess_simulated_seconds(const tess_task *t, bool gpu)
 {
     if (t->cl == &tess_message) return tess_simulated_message_seconds(t->arg);
-    return tess_simulated_task_seconds(tess_simulated_machine(), t, gpu);
+    const tess_simulated *m = tess_simulated_machine();
+    return tess_simulated_body_seconds(m, t, gpu) + (gpu ? m->gpus.task_seconds : m->task_seconds);
 }
 
 /* What a GPU takes for a task is what is said here. Policies that ask hear it too: of nothing they would learn nothing.
@@ -227,11 +228,12 @@ void tess_body_run(const tess_codelet *cl, const tess_work *w)
 {
     const int64_t parts = cl->parts ? cl->parts(cl, w->task->arg) : 1, most = sleepers ? PARTS : PARTS_OF_THE_BUSY;
     const int64_t n = parts < 1 ? 1 : parts < most ? parts : most;
-    double each = seconds_of(w->task) / (double)n;
+    const tess_simulated *m = tess_simulated_machine();
+    double each = tess_simulated_body_seconds(m, w->task, false) / (double)n;
     if (n == 1)
-        each += tess_simulated_machine()->task_seconds;
+        each += m->task_seconds;
     else
-        work(tess_simulated_machine()->task_seconds);
+        work(m->task_seconds);
     tess_parts_run(n, work_part, &each);
     leave_results(w);
 }
