@@ -101,7 +101,7 @@ def resumes():
 
 
 def one_rank(directory):
-    with tessera.Trainer(CONFIG, **{"zero_optimization.stage": 3}) as t:
+    with tessera.Trainer(CONFIG, **{"zero_optimization.stage": 3, "deterministic": True}) as t:
         t.train(batches())
         weights = t.weights()
         t.save(directory)
