@@ -22,11 +22,12 @@ static bool has_own(const tess_codelet *cl)
     return false;
 }
 
-/* The last bit of a float, or of the first of two halves. */
+/* The last bit of a float, or of the first of two halves, by the bits above it: so it is the same again where the body
+ * wrote what its last run had left there. Zeros stay: anybody may have left them. */
 static uint32_t bits_of(uint32_t name, uint32_t word)
 {
-    const uint32_t mixed = ((word & 0xffff) ^ name) * 2654435761u;
-    return mixed >> 29 ? word : word ^ 1;
+    const uint32_t above = word >> 1 & 0x7fff, mixed = (above ^ name) * 2654435761u;
+    return !above || mixed >> 30 ? word : (word & ~1u) | (mixed >> 29 & 1);
 }
 
 /* Of what the body changed. */
