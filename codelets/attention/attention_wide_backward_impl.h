@@ -254,7 +254,7 @@ WIDE_INLINE void backward_unit(const attention_task *task, int64_t sequence, int
 
 WIDE_BODY(backward)
 
-static size_t backward_scratch(const tess_attention_arg *a, bool half)
+ANY_CPU static size_t backward_scratch(const tess_attention_arg *a, bool half)
 {
     backward_room r;
     return backward_take(&r, a, half, NULL);

@@ -205,7 +205,7 @@ WIDE_INLINE void forward_unit(const attention_task *task, int64_t sequence, int6
 
 WIDE_BODY(forward)
 
-static size_t forward_scratch(const tess_attention_arg *a)
+ANY_CPU static size_t forward_scratch(const tess_attention_arg *a)
 {
     forward_room f;
     return forward_take(&f, a, NULL);

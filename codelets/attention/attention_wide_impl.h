@@ -6,6 +6,13 @@
 #include "units.h"
 #include "wide.h"
 
+/* Of what every way is asked, whatever this CPU has: sanitizers would begin it with vectors. */
+#ifdef __x86_64__
+#define ANY_CPU __attribute__((no_sanitize_address, no_sanitize_undefined, target("no-avx512f")))
+#else
+#define ANY_CPU
+#endif
+
 enum { MOST_QUERIES = 128, WIDE_EVEN = 32 }; /* of a block; what its sides are multiples of */
 
 static int64_t even(int64_t n)
