@@ -284,7 +284,7 @@ typedef void (*tess_body)(const tess_work *w);
 void tess_work_fail(const tess_work *w, const char *format, ...) TESS_PRINTF(2, 3);
 
 /* The same from a kernel, which cannot call: in memory that the host sees, one a worker, all of whose kernels run one
- * after the other. One thread writes it, by tess_kernel_failed in codelets/shared/cuda.h. */
+ * after the other. One thread writes it, by tess_kernel_failed in codelets/shared/kernels.h. */
 typedef struct tess_kernel_fault {
     uint32_t set, order; /* of the task that is earliest in the program, of those that failed */
     const char *name;    /* the host's */

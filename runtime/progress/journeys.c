@@ -28,11 +28,6 @@ void tess_journey_end(tess_journey *j)
     free(j);
 }
 
-bool tess_journeys_out(void)
-{
-    return journeys[TESS_OUT].oldest != NULL;
-}
-
 void tess_journey_oldest(char *text, size_t room)
 {
     tess_progress_lock();

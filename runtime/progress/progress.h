@@ -112,8 +112,6 @@ typedef struct tess_journey {
 tess_journey *tess_journey_begin(tess_way way, const tess_journey *of);
 /* Lets it arrive. */
 void tess_journey_end(tess_journey *j);
-/* Returns whether any tile is on its way out. */
-bool tess_journeys_out(void);
 /* Describes, taking the lock, the tile that has been under way for longest. */
 void tess_journey_oldest(char *text, size_t room);
 
