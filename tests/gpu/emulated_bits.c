@@ -22,8 +22,7 @@ static bool has_own(const tess_codelet *cl)
     return false;
 }
 
-/* The last bit of a float, or of the first of two halves, by the bits above it: so it is the same again where the body
- * wrote what its last run had left there. Zeros stay: anybody may have left them. */
+/* The last bit of a float, or of the first of two halves, by the bits above it. Zeros stay: they may be nobody's. */
 static uint32_t bits_of(uint32_t name, uint32_t word)
 {
     const uint32_t above = word >> 1 & 0x7fff, mixed = (above ^ name) * 2654435761u;
@@ -65,12 +64,23 @@ static void run_bundle(const tess_work *w)
     }
 }
 
+/* What is written and not read holds nothing of who had the place before: it might be what the body writes. */
+static void forget(const tess_work *w)
+{
+    for (unsigned i = 0; i < w->nbuf && i < w->task->nuse; i++)
+        if (w->buf[i].ptr && (w->task->use[i].mode & (TESS_RW | TESS_SCRATCH)) == TESS_W)
+            memset(w->buf[i].ptr, 0xff, w->buf[i].bytes);
+}
+
 void emulated_run_body(tess_body body, const tess_work *w)
 {
     const tess_codelet *cl = w->task ? w->task->cl : NULL;
-    if (!cl || !getenv("TESS_EMULATED_OWN_BITS"))
+    if (!cl || !getenv("TESS_EMULATED_OWN_BITS")) {
         body(w);
-    else if (!strncmp(cl->name, "bundle", 6))
+        return;
+    }
+    forget(w);
+    if (!strncmp(cl->name, "bundle", 6))
         run_bundle(w);
     else if (has_own(cl))
         run_one(cl, body, w);
