@@ -51,7 +51,7 @@ static tess_status start_starpu(const tess_machine *m, const tess_rooms *rooms)
     const int lock = tess_perfmodels_lock();
     blame();
     tess_patience_describes(m->folder, tess_standstill_describe);
-    tess_patience_start(m->patience);
+    tess_patience_start(0); /* StarPU may measure for long, whatever patience the run has */
     tess_wait_begin("the main thread", "StarPU's start");
 #ifdef STARPU_USE_FXT
     starpu_profiling_set_id(tess_rank()); /* a file of its own trace for each rank, whoever carries messages */
@@ -149,6 +149,7 @@ static tess_status start_rest(const tess_machine *m, const tess_rooms *rooms)
         tess_stop();
         return status;
     }
+    tess_patience_start(m->patience);
     tess_tasks_start(m->profile);
     tess_idle_start();
     starpu_profiling_status_set(m->profile ? STARPU_PROFILING_ENABLE : STARPU_PROFILING_DISABLE);

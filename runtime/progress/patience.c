@@ -20,7 +20,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t ends;
     bool runs, stops;
-    double patience;
+    _Atomic double patience;
     const char *_Atomic where, *_Atomic hint;
     char folder[512];
     void (*describe)(FILE *f);
@@ -116,8 +116,8 @@ static void *look(void *unused)
     const char *who, *what;
     unsigned waits = 0, events = 0;
     double computed = 0;
-    const double between = patience() / LOOKS < 0.5 ? patience() / LOOKS : 0.5;
-    for (double stands = 0; pause_for(between);) {
+    for (double stands = 0, between;
+         between = patience() / LOOKS < 0.5 ? patience() / LOOKS : 0.5, pause_for(between);) {
         const unsigned waits_before = waits, events_before = events;
         const double computed_before = computed;
         waits = tess_waits();
@@ -134,8 +134,8 @@ static void *look(void *unused)
 
 void tess_patience_start(double seconds)
 {
-    if (watch.runs) return;
     watch.patience = seconds > 0 ? seconds : 60;
+    if (watch.runs) return;
     sigset_t all, before; /* signals are the main thread's */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

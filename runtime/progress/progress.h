@@ -197,7 +197,7 @@ void tess_body_model(struct starpu_perfmodel *m);
 /* ---- patience.c: the end of a run in which nothing moves ---- */
 
 /* Starts to look whether anything moves while the main thread waits; after so many seconds (0: a minute) in which
- * nothing does the run is ended. */
+ * nothing does the run is ended. Called again it changes the seconds. */
 void tess_patience_start(double seconds);
 /* Stops looking. */
 void tess_patience_stop(void);
