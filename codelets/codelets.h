@@ -210,7 +210,8 @@ typedef struct tess_attention_kernels {
 } tess_attention_kernels;
 enum { TESS_ATTENTION_WIDEST = 256, TESS_ATTENTION_SLOWER = 50 };
 tess_attention_kernels tess_attention_kernels_of(const tess_attention_arg *a, tess_dtype t, bool train);
-/* Returns how many times as long a GPU takes as on tensor cores alone; the gradient of a bias has a general kernel. */
+/* Returns how many times as long a GPU takes as on tensor cores alone; the gradient of a bias has a general kernel, and
+ * who draws what is dropped asks for each weight. */
 double tess_attention_slower(const tess_attention_arg *a, tess_dtype t, bool backward);
 /* Settles, before StarPU runs, whose kernels attention on a GPU has from here on: cuDNN's, where they are wanted, the
  * library is found, and small problems of this device's come out as by ours, with the same bits each time; for what

@@ -49,8 +49,8 @@ TEST(attention_is_the_librarys)
         CHECK_EQ(tess_attention_kernels_of(&a[i], TESS_BF16, true).library, i < 2);
         CHECK_EQ(tess_attention_kernels_of(&a[i], TESS_BF16, false).library, i < 3);
         CHECK_EQ(tess_attention_kernels_of(&a[i], TESS_BF16, true).tile, 128);
-        CHECK_EQ(tess_attention_slower(&a[i], TESS_BF16, true) > 1, i == 6);
-        CHECK(tess_attention_slower(&a[i], TESS_BF16, false) == 1);
+        CHECK_EQ(tess_attention_slower(&a[i], TESS_BF16, true) > 1, i == 6 || i == 2);
+        CHECK_EQ(tess_attention_slower(&a[i], TESS_BF16, false) > 1, i == 2);
     }
 }
 

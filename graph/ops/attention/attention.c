@@ -150,11 +150,16 @@ static void keep(tess_node *n, int64_t units, int64_t first, int64_t end)
 
 static bool slow(const tess_node *n, tess_dtype t, char *said, size_t room)
 {
-    const tess_attention_arg a = {.dim = ((const struct attributes *)n->attributes)->dim,
-                                  .buckets = n->in[BIAS] ? n->in[BIAS]->dim[0] : 0};
+    const struct attributes *at = n->attributes;
+    const tess_attention_arg a = {
+        .dim = at->dim, .dropout = at->conf.dropout, .buckets = n->in[BIAS] ? n->in[BIAS]->dim[0] : 0};
     const double times = tess_attention_slower(&a, t, true);
     if (times <= 1) return false;
-    if (tess_attention_kernels_of(&a, t, true).tile)
+    if (tess_attention_kernels_of(&a, t, true).tile && !a.buckets)
+        snprintf(said, room,
+                 "dropout of its weights (attn_pdrop) makes it some %.0f times slower forward, %.0f times backward",
+                 tess_attention_slower(&a, t, false), times);
+    else if (tess_attention_kernels_of(&a, t, true).tile)
         snprintf(said, room,
                  "the gradient of a bias by distance has no kernel on tensor cores: backward some %.0f times slower",
                  times);
