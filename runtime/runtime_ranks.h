@@ -36,6 +36,8 @@ bool tess_ranks_pretended(void);
 TESS_NORETURN void tess_ranks_abort(int status);
 /* Prints in one line, "WHERE: WHAT", why this cannot go on, and ends all ranks; from any thread. */
 TESS_NORETURN void tess_die(const char *text);
+/* From then on that line ends with what is left behind: the newest checkpoint, say. By the main thread. */
+void tess_dies_leaving(const char *text);
 /* Asks to say why the ranks of a machine end, of which the first thing said is enough: true, once, for it. From any
  * thread, and from a signal's handler. */
 bool tess_watch_speak(void);

@@ -7,6 +7,7 @@
 static struct {
     int rank, ranks;
     atomic_int own, *said;
+    char left[600];
     void (*end_all)(int status);
 } self = {.ranks = 1};
 
@@ -54,14 +55,18 @@ void tess_ranks_abort(int status)
     _exit(status);
 }
 
+void tess_dies_leaving(const char *text)
+{
+    snprintf(self.left, sizeof self.left, "%s", text);
+}
+
 void tess_die(const char *text)
 {
+    char rank[32] = "";
     if (tess_watch_speak()) {
         tess_bar_drop();
-        if (self.ranks > 1)
-            fprintf(stderr, "tessera: error: rank %d: %s\n", self.rank, text);
-        else
-            fprintf(stderr, "tessera: error: %s\n", text);
+        if (self.ranks > 1) snprintf(rank, sizeof rank, "rank %d: ", self.rank);
+        fprintf(stderr, "tessera: error: %s%s%s%s\n", rank, text, *self.left ? "; " : "", self.left);
     }
     tess_ranks_abort(TESS_FAILED);
 }

@@ -33,7 +33,7 @@ tess_status tess_gpu_flow_start(uint64_t room)
         return tess_error(TESS_INVALID, "GPU", "its memory has no %s left in one piece (let tiles have less of it)",
                           tess_human_bytes((double)room));
     tess_places_start(&tess_gpu_places, room);
-    return TESS_OK;
+    return tess_gpu_take_chunks();
 }
 
 void tess_gpu_flow_stop(void)

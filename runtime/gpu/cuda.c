@@ -95,6 +95,17 @@ void *tess_cuda_stream(void)
     return starpu_cuda_get_local_stream();
 }
 
+/* In the place of StarPU's, which says where in its source it was and aborts: a GPU that is lost, or a kernel that
+ * wrote where it may not, is the end of the run. */
+void starpu_cuda_report_error(const char *function, const char *file, int line, cudaError_t error)
+{
+    char text[400];
+    (void)file, (void)line;
+    snprintf(text, sizeof text, "GPU: %s (error %d of CUDA, met in %s; the kernel's log may say more)",
+             cudaGetErrorString(error), (int)error, function);
+    tess_die(text);
+}
+
 static _Atomic int said;
 
 void tess_cuda_look(void)

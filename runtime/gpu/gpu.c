@@ -134,6 +134,24 @@ uintptr_t tess_gpu_take(uint64_t bytes)
     return (uintptr_t)piece;
 }
 
+/* StarPU cuts what is small from chunks, of which it keeps some free ones. One that CUDA refused amid a run it would
+ * ask for again for ever, so it has them from the start. */
+tess_status tess_gpu_take_chunks(void)
+{
+    enum { PIECE = 4 << 20, CHUNK = 8 * PIECE, KEPT = 4 };
+    const unsigned node = tess_gpu_first_node();
+    uintptr_t piece[KEPT * CHUNK / PIECE];
+    const uint64_t chunks = tess_gpu_limit() / TESS_GPU_SMALL / CHUNK;
+    const int n = (int)(chunks < 1 ? 1 : chunks < KEPT ? chunks : KEPT) * (CHUNK / PIECE);
+    int has = 0;
+    while (has < n && (piece[has] = starpu_malloc_on_node(node, PIECE))) has++;
+    for (int i = 0; i < has; i++) starpu_free_on_node(node, piece[i], PIECE);
+    if (has == n) return TESS_OK;
+    return tess_error(TESS_INVALID, "GPU",
+                      "its memory leaves StarPU no %s for what is small (let tiles have less of it)",
+                      tess_human_bytes(n * (double)PIECE));
+}
+
 void tess_gpu_give(uintptr_t piece, uint64_t bytes)
 {
     tess_cuda_on_own(own.device, own.n);

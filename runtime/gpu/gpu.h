@@ -3,7 +3,10 @@
 #define TESS_GPU_IMPL_H
 #include "runtime.h"
 
-enum { TESS_GPU_ROOM = 64 << 20 }; /* a worker's scratch: a product's workspace, and as much for the body beside it */
+enum {
+    TESS_GPU_ROOM = 64 << 20, /* a worker's scratch: a product's workspace, and as much for the body beside it */
+    TESS_GPU_SMALL = 64       /* that part of the memory is for small tiles, for which StarPU finds places */
+};
 
 /* ---- gpus.c ---- */
 
@@ -66,6 +69,8 @@ bool tess_gpu_pin(void *p, size_t bytes);
 void tess_gpu_unpin(void *p, size_t bytes);
 /* Takes a piece of the first GPU's memory, which StarPU counts as its own; 0: there is none so large. */
 uintptr_t tess_gpu_take(uint64_t bytes);
+/* Has StarPU take what it needs of it for small tiles. */
+tess_status tess_gpu_take_chunks(void);
 /* Returns that piece to the GPU. */
 void tess_gpu_give(uintptr_t piece, uint64_t bytes);
 /* Returns what StarPU holds on all GPUs, and the most that was seen. */

@@ -78,19 +78,18 @@ uint64_t tess_gpu_share(uint64_t cap)
     return most && most < left ? most : left;
 }
 
-/* All that StarPU allocates there by itself, and what it may allocate: a worker's scratch, and a sixty-fourth for tiles
- * without places, which are inputs and scalars, and for what is rounded up. Of states whose updates StarPU may bring
- * there the plan leaves out room beside that (for_updates in graph/plan/plan_gpu.c). */
+/* All that StarPU allocates there by itself, and what it may allocate: a worker's scratch, and a part for tiles
+ * without places, which are inputs and scalars, and for what is rounded up. */
 uint64_t tess_gpu_tiles(uint64_t cap)
 {
     if (tess_gpus() != 1) return 0;
-    const uint64_t bytes = tess_gpu_share(cap), starpus = TESS_GPU_ROOM + bytes / 64;
+    const uint64_t bytes = tess_gpu_share(cap), starpus = TESS_GPU_ROOM + bytes / TESS_GPU_SMALL;
     return bytes > starpus ? bytes - starpus : 1;
 }
 
 uint64_t tess_gpu_cap(uint64_t tiles)
 {
-    return (tiles + TESS_GPU_ROOM) / 63 * 64 + 64;
+    return (tiles + TESS_GPU_ROOM) / (TESS_GPU_SMALL - 1) * TESS_GPU_SMALL + TESS_GPU_SMALL;
 }
 
 const char *tess_gpu_support(void)

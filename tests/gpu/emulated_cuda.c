@@ -17,6 +17,9 @@
  *     TESS_EMULATED_TOGETHER=FILE  processes that share the devices: contexts and memory of all count
  *     TESS_EMULATED_LATE=RANK      a rank whose resets take a second longer
  *     TESS_EMULATED_ERROR=35       what the driver says instead of having devices (0: it has them)
+ *     TESS_EMULATED_FAULT="X 3"    from the third on X is refused, which is cudaMalloc, cudaHostAlloc or
+ *                                  cudaHostRegister; or copies and launches are counted: from the third on the GPU is
+ *                                  "lost" and every wait for it says so, or "stands" and nothing on it ends
  *     TESS_EMULATED_OWN_BITS=1     bodies have bits of their own (emulated_bits.c)
  *     TESS_EMULATED_DRY=FILE       nothing is computed or copied, all takes its time (emulated_dry.c)
  *     TESS_EMULATED_REPORT=FILE    to which a line is added at the end: contexts, copies, and what was loaded when
@@ -81,6 +84,14 @@ void emulated_broken(const char *what, ...)
     va_end(ap);
     fprintf(stderr, "\n");
     abort();
+}
+
+bool emulated_fault(const char *what)
+{
+    static _Atomic long calls;
+    const char *asked = getenv("TESS_EMULATED_FAULT");
+    const size_t n = strlen(what);
+    return asked && !strncmp(asked, what, n) && asked[n] == ' ' && ++calls >= atol(asked + n);
 }
 
 /* ---- devices ---- */
@@ -200,9 +211,10 @@ cudaError_t cudaPeekAtLastError(void)
 }
 const char *cudaGetErrorString(cudaError_t error)
 {
-    return error == cudaErrorInsufficientDriver ? "CUDA driver version is insufficient for CUDA runtime version"
-           : error                              ? "an error of the emulated GPU"
-                                                : "no error";
+    return error == cudaErrorInsufficientDriver   ? "CUDA driver version is insufficient for CUDA runtime version"
+           : error == cudaErrorDevicesUnavailable ? "CUDA-capable device(s) is/are busy or unavailable"
+           : error                                ? "an error of the emulated GPU"
+                                                  : "no error";
 }
 
 /* ---- memory ---- */
@@ -271,6 +283,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
 {
     const int id = emulated_device();
     cudaError_t error = cudaErrorMemoryAllocation;
+    if (emulated_fault("cudaMalloc")) return error;
     pthread_mutex_lock(&lock);
     struct piece *piece = malloc(sizeof *piece);
     if (piece && taken(id) + bytes <= device_bytes() && get_memory(p, bytes ? bytes : 1)) {
@@ -365,7 +378,7 @@ cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags)
 {
     (void)flags;
     emulated_device();
-    if (posix_memalign(p, 4096, bytes ? bytes : 1)) return cudaErrorMemoryAllocation;
+    if (emulated_fault("cudaHostAlloc") || posix_memalign(p, 4096, bytes ? bytes : 1)) return cudaErrorMemoryAllocation;
     add_pinned(*p, bytes);
     return cudaSuccess;
 }
@@ -381,6 +394,7 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags)
     (void)flags;
     emulated_device();
     if (emulated_is_pinned(p, 1)) return cudaErrorHostMemoryAlreadyRegistered;
+    if (emulated_fault("cudaHostRegister")) return cudaErrorMemoryAllocation;
     if (emulated_dry())
         emulated_dry_pin(bytes);
     else

@@ -22,6 +22,8 @@ _Noreturn void emulated_broken(const char *what, ...) __attribute__((format(prin
 bool emulated_is_on(int device, const void *p, size_t bytes);
 /* Returns whether a copy may take its time with the bytes: a device's, or pinned ones. */
 bool emulated_is_pinned(const void *p, size_t bytes);
+/* Returns whether this call of that name, or this use of the device, is one that a fault was asked for. */
+bool emulated_fault(const char *what);
 /* Counts what the report tells. */
 struct emulated_counts {
     long copies, pageable, bodies, pins;

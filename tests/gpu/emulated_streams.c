@@ -74,6 +74,8 @@ static void reseed(int64_t step)
 
 /* ---- a device's thread ---- */
 
+static _Atomic bool lost, stands; /* asked for by TESS_EMULATED_FAULT */
+
 /* A stream of those that have something to do; all are as likely. With the lock. */
 static struct CUstream_st *draw_stream(int device)
 {
@@ -110,7 +112,7 @@ static void *device_main(void *number)
     const int device = (int)(intptr_t)number;
     pthread_mutex_lock(&lock);
     for (;;) {
-        struct CUstream_st *s = draw_stream(device);
+        struct CUstream_st *s = stands ? NULL : draw_stream(device);
         if (!s) {
             pthread_cond_wait(&more, &lock);
             continue;
@@ -174,6 +176,10 @@ static void pass(struct CUstream_st *s, const struct job *j)
  * is nobody's. */
 static void add(struct CUstream_st *s, const struct job *what)
 {
+    if (what->what == COPY || what->what == BODY) {
+        lost |= emulated_fault("lost");
+        stands |= emulated_fault("stands");
+    }
     if (emulated_dry()) {
         pass(s, what);
         return;
@@ -323,6 +329,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     check_stream(stream, "a wait");
+    if (lost) return cudaErrorDevicesUnavailable;
     emulated_dry_wait(stream->until);
     pthread_mutex_lock(&lock);
     while (!is_idle(stream)) pthread_cond_wait(&ended, &lock);
@@ -332,6 +339,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     check_stream(stream, "a query");
+    if (lost) return cudaErrorDevicesUnavailable;
     pthread_mutex_lock(&lock);
     const bool idle = is_idle(stream) && emulated_dry_past(stream->until);
     pthread_mutex_unlock(&lock);
@@ -377,6 +385,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     check_event(event);
+    if (lost) return cudaErrorDevicesUnavailable;
     pthread_mutex_lock(&lock);
     const bool is = emulated_dry() ? emulated_dry_past(event->at) : event->reached == event->recorded;
     pthread_mutex_unlock(&lock);
@@ -385,6 +394,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     check_event(event);
+    if (lost) return cudaErrorDevicesUnavailable;
     emulated_dry_wait(event->at);
     pthread_mutex_lock(&lock);
     while (!emulated_dry() && event->reached != event->recorded) pthread_cond_wait(&ended, &lock);

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #ifdef TESS_EMULATED_GPU /* where a step takes long */
-enum { STEPS = 4 };
+enum { STEPS = 3 };
 #else
 enum { STEPS = 10 };
 #endif
@@ -471,6 +471,75 @@ TEST(two_devices_of_a_process)
         CHECK_HAS(text, "error: GPU: this process has 2");
         CHECK_HAS(text, "mpirun -n 2");
         CHECK_EQ(said(two, arguments, text, sizeof text), 0);
+    }
+}
+
+/* Whatever the driver refuses, and whenever: a run has its bits, or ends in one line that says why, and soon. */
+TEST(what_the_driver_refuses)
+{
+    static const struct {
+        const char *fault, *says; /* NULL: the run goes on without */
+    } cases[] = {
+        {"cudaHostAlloc 1", "no pinned memory left"},
+        {"cudaMalloc 1", "its memory leaves no 64.0 MiB for the kernels' scratch"},
+        {"cudaMalloc 2", "left in one piece"},
+        {"cudaMalloc 3", "its memory leaves StarPU no "},
+        {"cudaMalloc 4", NULL},
+        {"cudaHostRegister 1", NULL},
+        {"cudaHostRegister 4", NULL},
+    };
+    char text[9000], environment[200], arguments[300];
+    static struct figures first, again;
+    small_runs = true;
+    snprintf(arguments, sizeof arguments, "%s memory.gpu=104MiB", tiny);
+    train("granted", "", arguments, &first);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        snprintf(environment, sizeof environment, "TESS_EMULATED_FAULT='%s' timeout 100", cases[k].fault);
+        snprintf(arguments, sizeof arguments, "%s memory.gpu=104MiB", tiny);
+        if (!cases[k].says) {
+            train("refused", environment, arguments, &again);
+            compare(&again, &first, 0);
+            continue;
+        }
+        snprintf(arguments, sizeof arguments, "train %s/run.json output=%s/refused memory.gpu=104MiB %s", dir, dir,
+                 tiny);
+        const int status = said(environment, arguments, text, sizeof text);
+        const char *line = strstr(text, "tessera: error: ");
+        CHECK(status == 1 || status == 2);
+        CHECK_HAS(line, cases[k].says);
+        CHECK(line && !strchr(line, '\n')[1]);
+        if (check_failures) printf("%s:\n%s", cases[k].fault, text);
+    }
+    small_runs = false;
+}
+
+/* A GPU that falls off the bus, and one on which nothing ends any more, amid a run that has a checkpoint. */
+TEST(a_gpu_that_is_lost_amid_a_run)
+{
+    static const struct {
+        const char *fault, *says;
+    } cases[] = {{"lost 900", "GPU: CUDA-capable device(s) is/are busy or unavailable (error 46 of CUDA, met in"},
+                 {"stands 900", "nothing moved and no task ended for 3 s"}};
+    for (int k = 0; k < 2; k++) {
+        char text[9000], environment[200], arguments[400], path[128];
+        snprintf(environment, sizeof environment, "TESS_EMULATED_FAULT='%s' timeout 100", cases[k].fault);
+        snprintf(arguments, sizeof arguments,
+                 "train %s/run.json output=%s/lost%d checkpoint.dir=%s/lost%d/ck checkpoint.every=1 patience=3 %s "
+                 "steps=100",
+                 dir, dir, k, dir, k, tiny);
+        CHECK_EQ(said(environment, arguments, text, sizeof text), 1);
+        const char *line = strstr(text, "tessera: error: ");
+        CHECK_HAS(line, cases[k].says);
+        CHECK_HAS(line, "the newest checkpoint is ");
+        CHECK(line && !strchr(line, '\n')[1]);
+        if (check_failures) printf("%s:\n%s", cases[k].fault, text);
+        if (k == 0) continue;
+        snprintf(path, sizeof path, "%s/lost%d/standstill.txt", dir, k);
+        FILE *f = fopen(path, "r");
+        text[f ? fread(text, 1, sizeof text - 1, f) : 0] = 0;
+        if (f) fclose(f);
+        CHECK_HAS(text, ": runs\n");
+        CHECK_HAS(text, "memory CUDA 0: StarPU counts ");
     }
 }
 

@@ -222,6 +222,15 @@ static double states_of(const struct training *t)
 }
 
 /* Adapters are kept without their base, which comes from its own directory. */
+/* Of a run that dies, rather than ends. */
+static void say_what_is_left(const struct training *t)
+{
+    char *text = tess_format("the newest checkpoint is %s/step-%08lld, from which --resume goes on",
+                             t->c.checkpoint.dir, (long long)t->at.step);
+    tess_dies_leaving(text);
+    free(text);
+}
+
 static bool loads_model(const struct training *t, bool resumes)
 {
     return !resumes || t->adapts;
@@ -232,8 +241,10 @@ static tess_status load(struct training *t, bool resumes)
     const tess_config *c = &t->c;
     if (loads_model(t, resumes)) TESS_TRY(tess_model_load(t->run.model, t->run.g, t->at.seed));
     if (!resumes) return TESS_OK;
-    return tess_checkpoint_load(t->replay ? t->replay->checkpoints : c->checkpoint.dir, t->at.step, t->run.model,
-                                t->run.g);
+    TESS_TRY(tess_checkpoint_load(t->replay ? t->replay->checkpoints : c->checkpoint.dir, t->at.step, t->run.model,
+                                  t->run.g));
+    if (!t->replay) say_what_is_left(t);
+    return TESS_OK;
 }
 
 /* Weights from a checkpoint or from the model. What another run left goes only when nothing can be refused any more. */
@@ -325,6 +336,7 @@ static tess_status save_checkpoint(struct training *t)
     tess_bar_begin("saving a checkpoint", states_of(t));
     const tess_status status = tess_checkpoint_save(&conf, t->run.model, t->run.g, &t->at);
     tess_bar_end();
+    if (status == TESS_OK) say_what_is_left(t);
     return status;
 }
 
