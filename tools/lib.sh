@@ -6,6 +6,9 @@ libpcre2-dev libutf8proc-dev liburing-dev libopenmpi-dev openmpi-bin"
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
+# What another checkout compiled is compiled, wherever that lay.
+export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$PWD} CCACHE_NOHASHDIR=${CCACHE_NOHASHDIR:-1}
+
 # install PACKAGE...: those that are missing, in one go; says nothing when nothing is.
 install() {
     local missing=() p
