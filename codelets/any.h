@@ -4,7 +4,7 @@
  * negative where it is turned around. */
 #ifndef TESS_ANY_H
 #define TESS_ANY_H
-#include "codelets.h"
+#include "codelets/codelets.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -16,7 +16,7 @@ enum { TESS_RANK_MOST = 8, TESS_MAP_OPERANDS = 7, TESS_MAP_REGISTERS = 32, TESS_
 /* The functions of one element (any.def). */
 typedef enum tess_fn {
 #define TESS_FN(name, operands, kind) TESS_FN_##name,
-#include "any.def"
+#include "codelets/any.def"
     TESS_FNS
 } tess_fn;
 

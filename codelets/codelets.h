@@ -14,9 +14,9 @@
  */
 #ifndef TESS_CODELETS_H
 #define TESS_CODELETS_H
-#include "runtime.h"
-#include "tessera_call.h"
-#include "tessera_codelets.h"
+#include "codelets/tessera_call.h"
+#include "codelets/tessera_codelets.h"
+#include "runtime/runtime.h"
 
 #ifdef __cplusplus
 extern "C" {

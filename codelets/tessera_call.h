@@ -14,7 +14,7 @@
  * this header and of tessera_elements.h. */
 #ifndef TESSERA_CALL_H
 #define TESSERA_CALL_H
-#include "tessera_runtime.h"
+#include "runtime/tessera_runtime.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,7 +1,7 @@
 /* tessera.h: optimizers, and the settings of single ops. Within the sources it is the first part of codelets.h. */
 #ifndef TESSERA_CODELETS_H
 #define TESSERA_CODELETS_H
-#include "tessera_runtime.h"
+#include "runtime/tessera_runtime.h"
 
 #ifdef __cplusplus
 extern "C" {

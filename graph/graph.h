@@ -27,10 +27,10 @@
  */
 #ifndef TESS_GRAPH_H
 #define TESS_GRAPH_H
-#include "codelets.h"
-#include "tessera_cache.h"
-#include "tessera_moe.h"
-#include "tessera_values.h"
+#include "codelets/codelets.h"
+#include "graph/tessera_cache.h"
+#include "graph/tessera_moe.h"
+#include "graph/tessera_values.h"
 
 #ifdef __cplusplus
 extern "C" {

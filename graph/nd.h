@@ -10,8 +10,8 @@
  * of them have these, and inputs, sums and the loss are fp32. */
 #ifndef TESS_ND_H
 #define TESS_ND_H
-#include "any.h"
-#include "tessera_graph.h"
+#include "codelets/any.h"
+#include "graph/tessera_graph.h"
 
 #ifdef __cplusplus
 extern "C" {

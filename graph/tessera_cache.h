@@ -14,7 +14,7 @@
  * tiles than the window reaches back. */
 #ifndef TESSERA_CACHE_H
 #define TESSERA_CACHE_H
-#include "tessera_graph.h"
+#include "graph/tessera_graph.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -8,9 +8,9 @@
  * tess_stop; the graph stays, and may be drawn or loaded again after the next tess_start. */
 #ifndef TESSERA_GRAPH_H
 #define TESSERA_GRAPH_H
-#include "tessera_codelets.h"
-#include "tessera_plan.h"
-#include "tessera_ranks.h"
+#include "codelets/tessera_codelets.h"
+#include "graph/tessera_plan.h"
+#include "runtime/tessera_ranks.h"
 
 #ifdef __cplusplus
 extern "C" {

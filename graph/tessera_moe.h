@@ -10,7 +10,7 @@
  */
 #ifndef TESSERA_MOE_H
 #define TESSERA_MOE_H
-#include "tessera_graph.h"
+#include "graph/tessera_graph.h"
 
 #ifdef __cplusplus
 extern "C" {

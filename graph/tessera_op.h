@@ -14,8 +14,8 @@
  */
 #ifndef TESSERA_OP_H
 #define TESSERA_OP_H
-#include "tessera_call.h"
-#include "tessera_graph.h"
+#include "codelets/tessera_call.h"
+#include "graph/tessera_graph.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,7 +1,7 @@
 /* tessera.h: the numbers of a plan. A program that prints its plan, or only runs by it, need not read them. */
 #ifndef TESSERA_PLAN_H
 #define TESSERA_PLAN_H
-#include "tessera_runtime.h"
+#include "runtime/tessera_runtime.h"
 
 #ifdef __cplusplus
 extern "C" {

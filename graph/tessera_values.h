@@ -2,8 +2,8 @@
  * shown by tess_watch (tessera_watch.h). */
 #ifndef TESSERA_VALUES_H
 #define TESSERA_VALUES_H
-#include "tessera_graph.h"
-#include "tessera_watch.h"
+#include "graph/tessera_graph.h"
+#include "runtime/tessera_watch.h"
 
 #ifdef __cplusplus
 extern "C" {

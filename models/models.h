@@ -9,7 +9,7 @@
  * What the other rooms may call of it is in the headers below. */
 #ifndef TESS_MODELS_H
 #define TESS_MODELS_H
-#include "graph.h"
-#include "tessera_networks.h"
-#include "train.h"
+#include "graph/graph.h"
+#include "models/networks/tessera_networks.h"
+#include "models/train/train.h"
 #endif

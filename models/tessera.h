@@ -72,20 +72,20 @@
 
 /* ---- stable, in the order in which a program needs it ---- */
 
-#include "tessera_codelets.h" /* optimizers, settings of ops */
-#include "tessera_graph.h"    /* a network described, planned and trained */
-#include "tessera_networks.h" /* models by name and their weights */
-#include "tessera_ranks.h"    /* several ranks */
-#include "tessera_runtime.h"  /* errors, the machine, start and stop */
-#include "tessera_train.h"    /* saved, loaded, resumed; the command by call */
+#include "codelets/tessera_codelets.h"        /* optimizers, settings of ops */
+#include "graph/tessera_graph.h"              /* a network described, planned and trained */
+#include "models/networks/tessera_networks.h" /* models by name and their weights */
+#include "models/train/tessera_train.h"       /* saved, loaded, resumed; the command by call */
+#include "runtime/tessera_ranks.h"            /* several ranks */
+#include "runtime/tessera_runtime.h"          /* errors, the machine, start and stop */
 
 /* ---- may still change ---- */
 
-#include "tessera_cache.h"   /* generation */
-#include "tessera_moe.h"     /* experts */
-#include "tessera_op.h"      /* ops of the program's own */
-#include "tessera_plan.h"    /* the numbers of a plan */
-#include "tessera_trainer.h" /* a run of a configuration, step by step */
-#include "tessera_values.h"  /* parameters read and written by the program */
-#include "tessera_watch.h"   /* tiles shown and lent to the program's own tasks */
+#include "graph/tessera_cache.h"          /* generation */
+#include "graph/tessera_moe.h"            /* experts */
+#include "graph/tessera_op.h"             /* ops of the program's own */
+#include "graph/tessera_plan.h"           /* the numbers of a plan */
+#include "graph/tessera_values.h"         /* parameters read and written by the program */
+#include "models/train/tessera_trainer.h" /* a run of a configuration, step by step */
+#include "runtime/tessera_watch.h"        /* tiles shown and lent to the program's own tasks */
 #endif

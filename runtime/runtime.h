@@ -29,9 +29,9 @@
  * runtime_messages.h (tiles that they send each other). */
 #ifndef TESS_RUNTIME_H
 #define TESS_RUNTIME_H
-#include "runtime_base.h"
-#include "tessera_ranks.h"
-#include "tessera_watch.h"
+#include "runtime/runtime_base.h"
+#include "runtime/tessera_ranks.h"
+#include "runtime/tessera_watch.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -499,7 +499,7 @@ int tess_profile_shapes(tess_profile_shape out[TESS_PROFILE_SHAPES]);
 }
 #endif
 
-#include "runtime_messages.h"
-#include "runtime_ranks.h"
+#include "runtime/runtime_messages.h"
+#include "runtime/runtime_ranks.h"
 
 #endif

@@ -1,7 +1,7 @@
 /* What every room needs, a section of runtime.h: errors as values, notes, a clock, memory for bookkeeping, dtypes. */
 #ifndef TESS_RUNTIME_BASE_H
 #define TESS_RUNTIME_BASE_H
-#include "tessera_runtime.h"
+#include "runtime/tessera_runtime.h"
 
 #ifdef __cplusplus
 extern "C" {

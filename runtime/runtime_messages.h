@@ -1,7 +1,7 @@
 /* Messages, a section of runtime.h: tiles that ranks send each other. */
 #ifndef TESS_RUNTIME_MESSAGES_H
 #define TESS_RUNTIME_MESSAGES_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 
 #ifdef __cplusplus
 extern "C" {

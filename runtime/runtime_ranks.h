@@ -1,7 +1,7 @@
 /* Ranks, a section of runtime.h: who else runs, and what they do together. */
 #ifndef TESS_RUNTIME_RANKS_H
 #define TESS_RUNTIME_RANKS_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 
 #ifdef __cplusplus
 extern "C" {

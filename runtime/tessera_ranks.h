@@ -10,7 +10,7 @@
  * surely completes: it ends the phase with tess_ranks_agree, where the others learn of it. */
 #ifndef TESSERA_RANKS_H
 #define TESSERA_RANKS_H
-#include "tessera_runtime.h"
+#include "runtime/tessera_runtime.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,7 +1,7 @@
 /* tessera.h: errors, the machine, start and stop. Within the sources it is the first part of runtime.h. */
 #ifndef TESSERA_RUNTIME_H
 #define TESSERA_RUNTIME_H
-#include "tessera_elements.h"
+#include "runtime/tessera_elements.h"
 #include <stddef.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* tessera.h: tiles that a running step shows to the program, or lends to StarPU tasks of the program's own. */
 #ifndef TESSERA_WATCH_H
 #define TESSERA_WATCH_H
-#include "tessera_runtime.h"
+#include "runtime/tessera_runtime.h"
 
 #ifdef __cplusplus
 extern "C" {

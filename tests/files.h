@@ -7,8 +7,8 @@
  */
 #ifndef TESS_TESTS_FILES_H
 #define TESS_TESTS_FILES_H
-#include "check.h"
-#include "dirs.h"
+#include "tests/check.h"
+#include "tests/dirs.h"
 #include <fcntl.h>
 #include <ftw.h>
 #include <stdarg.h>

@@ -6,7 +6,7 @@
  */
 #ifndef TESS_TESTS_ROWS_H
 #define TESS_TESTS_ROWS_H
-#include "check.h"
+#include "tests/check.h"
 #include <stdbool.h>
 
 enum { ROWS_COLUMNS = 8 };

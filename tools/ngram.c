@@ -6,7 +6,7 @@
  * Both are smoothed so that no byte is impossible: the unigram adds one to every count; the bigram falls back on the
  * unigram with the weight that Witten and Bell give it, the number of different bytes seen after the one before.
  */
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* any_cum: along one dimension, what stands up to each place. A strip goes over neighbours that do not meet. */
-#include "cum_impl.h"
-#include "walk.h"
+#include "codelets/any/cum_impl.h"
+#include "codelets/any/walk.h"
 
 enum { STRIP = 64, PART = 32 << 10 };
 

@@ -1,6 +1,6 @@
 /* any_cum: a thread goes along one line, beside threads that do not meet it. */
-#include "cum_impl.h"
-#include "kernels.h"
+#include "codelets/any/cum_impl.h"
+#include "codelets/shared/kernels.h"
 
 constexpr int CUM_THREADS = 128;
 

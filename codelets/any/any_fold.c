@@ -1,6 +1,6 @@
 /* any_fold: sums of what a program of scalar functions makes, which is stored nowhere. Sums have one order, which the
  * shape says: over dense elements 16 lanes, else row by row onto a strip of results. */
-#include "map_impl.h"
+#include "codelets/any/map_impl.h"
 
 enum { PART = 32 << 10, STRIP = TESS_MAP_BLOCK, NARROW = 64 };
 

@@ -1,5 +1,5 @@
 /* any_fold: sums of what a program makes of each element, one after the other. */
-#include "fold_cuda.h"
+#include "codelets/any/fold_cuda.h"
 
 template <tess_dtype T> static void any_fold_body(const tess_work *w)
 {

@@ -1,7 +1,7 @@
 /* any_gather, any_scatter: slices of x whose places an array of index vectors says, into y or, added and the like, from
  * it. Scattering goes through the places in their order, so its sums have one order. */
-#include "any.h"
-#include "walk.h"
+#include "codelets/any.h"
+#include "codelets/any/walk.h"
 
 static void gather_run(const tess_any_gather_arg *a, const void *x, int64_t by, void *y, int64_t y_by, int64_t n)
 {

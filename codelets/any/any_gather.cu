@@ -2,7 +2,7 @@
  * gather, a thread has an element. To scatter, a thread has an element of all slices and goes through the places in
  * their order, so sums have one order; where slices are the same or do not meet, blocks share them out by where they
  * begin. */
-#include "map_cuda.h"
+#include "codelets/any/map_cuda.h"
 
 constexpr int GATHER_THREADS = 128;
 constexpr int64_t SHARES = 64, GATHER_ROOM = 16 << 20;

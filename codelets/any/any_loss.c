@@ -1,6 +1,6 @@
 /* any_loss, any_data: where a backward pass begins, and what a graph brings along. */
-#include "any.h"
-#include "vector.h"
+#include "codelets/any.h"
+#include "codelets/shared/vector.h"
 
 static void any_loss(const tess_work *w)
 {

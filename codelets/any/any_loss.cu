@@ -1,6 +1,6 @@
 /* any_loss: by one thread; on the CPU, a step's end would wait for it. */
-#include "any.h"
-#include "kernels.h"
+#include "codelets/any.h"
+#include "codelets/shared/kernels.h"
 
 TESS_KERNEL(WARP)
 any_loss_kernel(const float *x, const float *beside, double *sum, float *dx, int64_t numbers, float scale)

@@ -1,8 +1,8 @@
 /* any_map: a program of scalar functions over operands with strides. The index space is walked in runs of its last
  * dimension, which fill blocks of 256 elements; a step of the program is a loop over a block, so that what is read and
  * branched on for each step is paid for 256 elements. */
-#include "map_impl.h"
-#include "whole.h"
+#include "codelets/any/map_impl.h"
+#include "codelets/any/whole.h"
 
 enum { BLOCK = TESS_MAP_BLOCK, PART = 32 << 10 };
 
@@ -32,7 +32,7 @@ TESS_INLINE void real_step(const tess_fn_step *s, map_block *y, const map_block 
 {
     switch (s->fn) {
 #define REAL(name, ...) CASE(name, real, __VA_ARGS__)
-#include "expressions.def"
+#include "codelets/any/expressions.def"
     default:
         TESS_ASSERT(0);
     }
@@ -45,7 +45,7 @@ TESS_INLINE void whole_step(const tess_fn_step *s, map_block *y, const map_block
     switch (s->fn) {
         CASE(not, whole, ~J & mask)
 #define WHOLE(name, ...) CASE(name, whole, __VA_ARGS__)
-#include "expressions.def"
+#include "codelets/any/expressions.def"
     default:
         TESS_ASSERT(0);
     }
@@ -75,7 +75,7 @@ TESS_INLINE bool other_step(const tess_fn_step *s, tess_element of, map_block *y
         EACH(whole, __VA_ARGS__);                                                                                      \
         return true;
 #define VALUE s->is.whole
-#include "expressions.def"
+#include "codelets/any/expressions.def"
     case TESS_FN_cast:
         if (s->element == TESS_REAL && of != TESS_REAL)
             EACH(real, (float)J);

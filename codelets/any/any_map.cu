@@ -1,5 +1,5 @@
 /* any_map: what a program makes of each element, where strides say. */
-#include "store_cuda.h"
+#include "codelets/any/store_cuda.h"
 
 /* An index space of too many elements goes in pieces of its first dimension. */
 template <tess_dtype T> static void any_map_body(const tess_work *w)

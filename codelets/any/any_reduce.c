@@ -1,8 +1,8 @@
 /* any_reduce: out (kept) [+]= the reduction of x over its other dimensions. Sums have one order, which the shape says:
  * where x is dense along its last reduced dimension 16 lanes over it and the others, else row by row onto a strip of
  * results. */
-#include "join.h"
-#include "walk.h"
+#include "codelets/any/join.h"
+#include "codelets/any/walk.h"
 
 enum { STRIP = 256, NARROW = 64 };
 

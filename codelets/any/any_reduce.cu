@@ -1,5 +1,5 @@
 /* any_reduce: a fold of what lies there, and where the most or the least of it is. */
-#include "fold_cuda.h"
+#include "codelets/any/fold_cuda.h"
 
 constexpr int FIND_THREADS = 128;
 

@@ -1,8 +1,8 @@
 /* any_scatter_back: what is behind a scatter that does not add. `d` begins as y's gradient. The updates are gone
  * through from the last to the first, each of which takes its share of d and leaves what comes to those before it: of
  * one that was set nothing, of a factor d times it. In the end d is x's gradient. */
-#include "any.h"
-#include "walk.h"
+#include "codelets/any.h"
+#include "codelets/any/walk.h"
 
 typedef struct back {
     const tess_any_scatter_back_arg *a;

@@ -1,7 +1,7 @@
 /* any_sort: the places of elements along one dimension, in the order of their values; equal ones stay in order. What is
  * no number is more than all others. Keys are whole numbers in the same order, and runs of places are merged. */
-#include "any.h"
-#include "walk.h"
+#include "codelets/any.h"
+#include "codelets/any/walk.h"
 
 enum { PART = 16 << 10 };
 

@@ -8,8 +8,8 @@
  * They carry doubles. */
 #ifndef TESS_CUM_IMPL_H
 #define TESS_CUM_IMPL_H
-#include "any.h"
-#include "scalar.h"
+#include "codelets/any.h"
+#include "codelets/shared/scalar.h"
 
 TESS_INLINE double tess_cum_join(tess_cumulation fn, double s, double x)
 {

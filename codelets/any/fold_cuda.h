@@ -3,8 +3,8 @@
  * scratch, and a second kernel joins the stretches in their order. The shapes alone say the order. */
 #ifndef TESS_FOLD_CUDA_H
 #define TESS_FOLD_CUDA_H
-#include "join.h"
-#include "map_cuda.h"
+#include "codelets/any/join.h"
+#include "codelets/any/map_cuda.h"
 
 constexpr int FOLD_THREADS = 256;
 constexpr int64_t FOLD_BLOCKS = 1024,

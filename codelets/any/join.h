@@ -1,7 +1,7 @@
 /* join: two elements by a reduction; the same bits on CPU and GPU. */
 #ifndef TESS_JOIN_H
 #define TESS_JOIN_H
-#include "any.h"
+#include "codelets/any.h"
 
 TESS_INLINE float tess_join_real(tess_reduction fn, float a, float b)
 {

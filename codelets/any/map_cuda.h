@@ -4,9 +4,9 @@
  * moves elements by strides. */
 #ifndef TESS_MAP_CUDA_H
 #define TESS_MAP_CUDA_H
-#include "any.h"
-#include "kernels.h"
-#include "whole.h"
+#include "codelets/any.h"
+#include "codelets/any/whole.h"
+#include "codelets/shared/kernels.h"
 
 constexpr int MAP_EACH = 4; /* elements of a thread */
 
@@ -230,7 +230,7 @@ TESS_DEVICE bool map_other(const map_step s, map_values &y, const map_values &a,
         MAP_EVERY(whole, __VA_ARGS__);                                                                                 \
         return true;
 #define VALUE s.is.whole
-#include "expressions.def"
+#include "codelets/any/expressions.def"
     case TESS_FN_cast:
         if (s.element == TESS_REAL && s.of != TESS_REAL)
             MAP_EVERY(real, (float)J);
@@ -252,7 +252,7 @@ TESS_DEVICE void map_real(const map_step s, map_values &y, const map_values &a, 
 {
     switch (s.fn) {
 #define REAL(name, ...) MAP_CASE(name, real, __VA_ARGS__)
-#include "expressions.def"
+#include "codelets/any/expressions.def"
     }
 }
 TESS_DEVICE void map_whole(const map_step s, map_values &y, const map_values &a, const map_values &b,
@@ -262,7 +262,7 @@ TESS_DEVICE void map_whole(const map_step s, map_values &y, const map_values &a,
     switch (s.fn) {
         MAP_CASE(not, whole, ~J & mask)
 #define WHOLE(name, ...) MAP_CASE(name, whole, __VA_ARGS__)
-#include "expressions.def"
+#include "codelets/any/expressions.def"
     }
 }
 #undef A

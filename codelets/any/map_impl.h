@@ -1,8 +1,8 @@
 /* map: a program of scalar functions on a block of elements, for who stores what it makes and who sums it. */
 #ifndef TESS_MAP_IMPL_H
 #define TESS_MAP_IMPL_H
-#include "any.h"
-#include "walk.h"
+#include "codelets/any.h"
+#include "codelets/any/walk.h"
 
 enum { TESS_MAP_BLOCK = 256 };
 

@@ -1,7 +1,7 @@
 /* store_cuda: a program stores what it makes of each element of its index space. */
 #ifndef TESS_STORE_CUDA_H
 #define TESS_STORE_CUDA_H
-#include "map_cuda.h"
+#include "codelets/any/map_cuda.h"
 
 TESS_DEVICE map_value map_joined(const map_program &p, int64_t at, map_value v)
 {

@@ -1,8 +1,8 @@
 /* walk: goes through an index space in row-major order, a run along its last dimension at a time. */
 #ifndef TESS_WALK_H
 #define TESS_WALK_H
-#include "any.h"
-#include "vector.h"
+#include "codelets/any.h"
+#include "codelets/shared/vector.h"
 
 enum { TESS_WALK_RANK = 16 };
 

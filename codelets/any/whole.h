@@ -1,7 +1,7 @@
 /* whole: functions of whole numbers, as XLA has them; the same bits on CPU and GPU. */
 #ifndef TESS_WHOLE_H
 #define TESS_WHOLE_H
-#include "scalar.h"
+#include "codelets/shared/scalar.h"
 
 TESS_INLINE int32_t tess_quotient(int32_t a, int32_t b)
 {

@@ -26,10 +26,10 @@
  * With dropout, p is replaced by 0 or p/(1-dropout) in the products, by random bits of the place ((sequence of the
  * batch * heads + head) * queries + query) * keys + key.
  */
-#include "attention_impl.h"
-#include "cudnn_choice.h"
-#include "mm.h"
-#include "parts.h"
+#include "codelets/attention/attention_impl.h"
+#include "codelets/products/mm.h"
+#include "codelets/shared/cudnn_choice.h"
+#include "codelets/shared/parts.h"
 
 static const attention_way *way_here(void)
 {

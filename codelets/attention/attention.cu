@@ -10,10 +10,10 @@
  * bias by distance is gathered by a warp a distance, in fp32, and is far from what tensor cores would do.
  *
  * A probability is rounded to 16 bits before it is multiplied; so is one of bf16 on the CPU. */
-#include "attention_seen_impl.h"
-#include "attention_warp_impl.h"
-#include "cudnn_choice.h"
-#include "sdpa_impl.h"
+#include "codelets/attention/attention_seen_impl.h"
+#include "codelets/attention/attention_warp_impl.h"
+#include "codelets/attention/sdpa_impl.h"
+#include "codelets/shared/cudnn_choice.h"
 
 /* ==== tensor cores ================================================================================================ */
 

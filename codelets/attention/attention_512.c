@@ -2,8 +2,8 @@
  * have those. */
 #ifdef __x86_64__
 #define WIDE 16
-#include "attention_wide_backward_impl.h"
-#include "attention_wide_forward_impl.h"
+#include "codelets/attention/attention_wide_backward_impl.h"
+#include "codelets/attention/attention_wide_forward_impl.h"
 
 const attention_way tess_attention_512 = {forward_scratch, backward_scratch, WIDE_BODIES(forward),
                                           WIDE_BODIES(backward)};

@@ -1,7 +1,7 @@
 /* attention_bucket: which row of the table of biases is that of a distance key - query: exact up to half of the
  * buckets, then by its logarithm up to `reach`, all beyond in the last; where both sides are seen, half of the buckets
  * are for keys behind the query. */
-#include "codelets.h"
+#include "codelets/codelets.h"
 #include <math.h>
 
 int64_t tess_attention_bucket(const tess_attention_arg *a, int64_t distance)

@@ -5,8 +5,8 @@
  * attention_wide_forward_impl.h and attention_wide_backward_impl.h make a unit, by vectors of 512, 256 or 128 bits. */
 #ifndef TESS_ATTENTION_IMPL_H
 #define TESS_ATTENTION_IMPL_H
-#include "heads_impl.h"
-#include "mm.h"
+#include "codelets/attention/heads_impl.h"
+#include "codelets/products/mm.h"
 
 /* Keys have a length of their own where they come from another sequence. */
 TESS_INLINE int64_t keys_of(const tess_attention_arg *a)

@@ -2,8 +2,8 @@
  * which queries see a key, and how logits are bent. A part of attention.cu. */
 #ifndef TESS_ATTENTION_SEEN_IMPL_H
 #define TESS_ATTENTION_SEEN_IMPL_H
-#include "buckets_cuda_impl.h"
-#include "tensor_cores.h"
+#include "codelets/attention/buckets_cuda_impl.h"
+#include "codelets/shared/tensor_cores.h"
 
 /* One of q, k, v, y or a gradient of theirs. */
 struct part {

@@ -2,7 +2,7 @@
  * attention.cu. */
 #ifndef TESS_ATTENTION_WARP_IMPL_H
 #define TESS_ATTENTION_WARP_IMPL_H
-#include "attention_seen_impl.h"
+#include "codelets/attention/attention_seen_impl.h"
 
 /* ==== any head size, any dtype =====================================================================================
  */

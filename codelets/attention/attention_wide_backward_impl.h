@@ -7,7 +7,7 @@
  * transposed of k and v is so once a unit, of q and dy once a block. */
 #ifndef TESS_ATTENTION_WIDE_BACKWARD_IMPL_H
 #define TESS_ATTENTION_WIDE_BACKWARD_IMPL_H
-#include "attention_wide_impl.h"
+#include "codelets/attention/attention_wide_impl.h"
 
 /* Queries and keys of a block; of bf16 P and dS are made strip by strip, whose fp32 is little. */
 enum { BQ = 128, BK = 128, STRIP_KEYS = 32 };

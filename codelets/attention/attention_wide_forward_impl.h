@@ -15,7 +15,7 @@
  * no query sees. */
 #ifndef TESS_ATTENTION_WIDE_FORWARD_IMPL_H
 #define TESS_ATTENTION_WIDE_FORWARD_IMPL_H
-#include "attention_wide_impl.h"
+#include "codelets/attention/attention_wide_impl.h"
 
 enum { FQ = 64, FK = 128 }; /* queries and keys of a block */
 _Static_assert(CUT % FQ == 0 && (int)FQ == (int)CARRIED, "a part begins with a block");

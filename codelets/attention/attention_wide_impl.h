@@ -2,9 +2,9 @@
  * queries sees, and how operands come into the form that products read. */
 #ifndef TESS_ATTENTION_WIDE_IMPL_H
 #define TESS_ATTENTION_WIDE_IMPL_H
-#include "attention_impl.h"
-#include "units.h"
-#include "wide.h"
+#include "codelets/attention/attention_impl.h"
+#include "codelets/products/units.h"
+#include "codelets/shared/wide.h"
 
 /* Of what every way is asked, whatever this CPU has: sanitizers would begin it with vectors. */
 #ifdef __x86_64__

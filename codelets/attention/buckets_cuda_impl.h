@@ -2,8 +2,8 @@
  * all. */
 #ifndef TESS_BUCKETS_CUDA_IMPL_H
 #define TESS_BUCKETS_CUDA_IMPL_H
-#include "heads_impl.h"
-#include "kernels.h"
+#include "codelets/attention/heads_impl.h"
+#include "codelets/shared/kernels.h"
 
 /* `exact` buckets of one element, then those that begin at start[]. */
 struct buckets {

@@ -7,9 +7,9 @@
  * A task passes over its tiles as attention.c does over blocks of keys: of each query the largest logit m so far (in
  * powers of 2), the sum l of 2^(s - m) and O = P v. What a task leaves behind goes on with the next tiles, so a layer's
  * cache may be larger than the memory at hand. The heads that share a group's keys are queries of the same block. */
-#include "heads_impl.h"
-#include "mm.h"
-#include "vector.h"
+#include "codelets/attention/heads_impl.h"
+#include "codelets/products/mm.h"
+#include "codelets/shared/vector.h"
 
 enum {
     FEW = 16,   /* queries of a group, up to which they are loops */

@@ -1,6 +1,6 @@
 /* cached_attention: a warp for each query, whose lanes are 32 keys at a time and then the elements of a head. Plain,
  * and meant for the few queries of a step that generates. */
-#include "buckets_cuda_impl.h"
+#include "codelets/attention/buckets_cuda_impl.h"
 
 constexpr int THREADS = 128, MOST_DIM = 512;
 

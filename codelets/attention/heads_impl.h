@@ -1,8 +1,8 @@
 /* heads: where q, k and v lie in their buffers, for CPU and CUDA bodies alike. */
 #ifndef TESS_HEADS_IMPL_H
 #define TESS_HEADS_IMPL_H
-#include "codelets.h"
-#include "scalar.h"
+#include "codelets/codelets.h"
+#include "codelets/shared/scalar.h"
 
 /* Scratch is handed out piece by piece; from NULL this only counts. */
 TESS_INLINE void *take(char **room, size_t bytes)

@@ -17,8 +17,8 @@
  * What is taken depends on the shapes, the device and the library alone. */
 #ifndef TESS_SDPA_IMPL_H
 #define TESS_SDPA_IMPL_H
-#include "attention_seen_impl.h"
-#include "cudnn_calls.h"
+#include "codelets/attention/attention_seen_impl.h"
+#include "codelets/shared/cudnn_calls.h"
 
 /* The tensors of a graph that have memory, by their numbers in the library; then numbers that are told by value. */
 enum { SDPA_Q = 1, SDPA_K, SDPA_V, SDPA_Y, SDPA_LSE, SDPA_DY, SDPA_DQ, SDPA_DK, SDPA_DV, SDPA_DELTA };

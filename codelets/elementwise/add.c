@@ -1,5 +1,5 @@
 /* add: sums of two tensors of one shape, and what gradients need of them. */
-#include "parts.h"
+#include "codelets/shared/parts.h"
 
 TESS_MAP_TWO(add_forward, x, z, false, x + z)
 TESS_MAP(add_into, x, a.acc, x)

@@ -1,5 +1,5 @@
 /* add: sums of two tensors of one shape, and what gradients need of them. */
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 struct sum {
     TESS_DEVICE float operator()(float x, float z) const { return x + z; }

@@ -1,7 +1,7 @@
 /* dropout: keeps an element with probability 1 - p, scaled by 1/(1 - p). The mask is a function of the seed, the step,
  * the op and the element's place in the global batch, so that it is the same in the backward pass, with any tiling and
  * on any device. Outside of training it is a copy. */
-#include "parts.h"
+#include "codelets/shared/parts.h"
 
 TESS_INLINE void drop(const tess_work *w, tess_dtype t, bool acc)
 {

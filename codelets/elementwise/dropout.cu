@@ -1,5 +1,5 @@
 /* dropout: the mask of dropout.c, bit for bit. */
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 template <tess_dtype T> struct drop {
     const void *x;

@@ -1,5 +1,5 @@
 /* fill: first values of parameters, and the copies in 16 bits of those that have a master. */
-#include "vector.h"
+#include "codelets/shared/vector.h"
 
 TESS_INLINE void fill(const tess_work *w, tess_dtype t)
 {

@@ -1,6 +1,6 @@
 /* fill: first values of parameters, and the copies in 16 bits of those that have a master. The bits are the CPU's, so
  * this file is compiled without contraction. */
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 template <tess_dtype T> struct constant {
     void *x;

@@ -1,7 +1,7 @@
 /* gelu: x times the normal distribution function, by erf or by GPT-2's approximation
  *
  *     x (1 + tanh(u / 2)) / 2 = x sigmoid(u),  u = 2 sqrt(2/pi) (x + 0.044715 x^3) */
-#include "parts.h"
+#include "codelets/shared/parts.h"
 
 static const float linear = 1.59576912f, cubic = 0.0713548163f;      /* of u */
 static const float linear_z = -2.30220819f, cubic_z = -0.102943239f; /* of -u / ln 2 */

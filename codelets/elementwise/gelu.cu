@@ -1,6 +1,6 @@
 /* gelu: the formulas of gelu.c, with the device's own exponential: on a GPU the CPU's polynomials would take longer
  * than the memory. */
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 /* x sigmoid(u), u = 2 sqrt(2/pi) (x + 0.044715 x^3), and its slope. */
 struct by_tanh {

@@ -1,5 +1,5 @@
 /* mul: products of two tensors of one shape, element by element. */
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 struct product {
     TESS_DEVICE float operator()(float x, float z) const { return x * z; }

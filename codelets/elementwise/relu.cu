@@ -1,5 +1,5 @@
 /* relu: max(x, 0). */
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 struct relu {
     static TESS_DEVICE float value(float x) { return x < 0 ? 0 : x; }

@@ -1,5 +1,5 @@
 /* scale: x times a constant. */
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 struct times {
     float by;

@@ -1,5 +1,5 @@
 /* silu: x sigmoid(x). */
-#include "parts.h"
+#include "codelets/shared/parts.h"
 
 static const float over_ln2 = 1.44269504f;
 

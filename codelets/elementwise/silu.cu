@@ -1,5 +1,5 @@
 /* silu: x sigmoid(x). */
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 struct silu {
     static TESS_DEVICE float value(float x) { return __fdividef(x, 1 + __expf(-x)); }

@@ -1,5 +1,5 @@
 /* swiglu: silu of the first half of each row times the second half. */
-#include "parts.h"
+#include "codelets/shared/parts.h"
 
 static const float over_ln2 = 1.44269504f;
 

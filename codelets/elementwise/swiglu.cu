@@ -1,5 +1,5 @@
 /* swiglu: a block a row. */
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 constexpr int THREADS = 256;
 

@@ -1,5 +1,5 @@
 /* tanh: cap tanh(x / cap). */
-#include "parts.h"
+#include "codelets/shared/parts.h"
 
 /* 4 / (e^x + e^-x)^2, which loses nothing where tanh comes near 1. */
 TESS_INLINE float slope_of(float x)

@@ -1,5 +1,5 @@
 /* tanh: cap tanh(x / cap). */
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 struct capped {
     float cap;

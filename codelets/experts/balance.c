@@ -1,8 +1,8 @@
 /* balance: how evenly rows choose among the experts of all routers, and a loss of it, as in the Switch Transformer: the
  * number of experts times the sum over them of (choices of it a row) times (its mean share of softmax). Statistics add
  * up from router to router; the loss is one task over those of all tiles. */
-#include "balance_impl.h"
-#include "vector.h"
+#include "codelets/experts/balance_impl.h"
+#include "codelets/shared/vector.h"
 
 TESS_INLINE double stored(const void *y, int64_t i, int64_t numbers, tess_dtype t)
 {

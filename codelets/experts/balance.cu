@@ -1,7 +1,7 @@
 /* balance: a warp a row finds what its softmax is divided by; then a block an expert and sequence sums down the rows.
  */
-#include "balance_impl.h"
-#include "kernels.h"
+#include "codelets/experts/balance_impl.h"
+#include "codelets/shared/kernels.h"
 
 constexpr int THREADS = 256, ROWS = THREADS / WARP;
 

@@ -2,7 +2,7 @@
  * activations do, which in bf16 would round counts to eight bits: so behind each number stands what was lost of it. */
 #ifndef TESS_BALANCE_IMPL_H
 #define TESS_BALANCE_IMPL_H
-#include "order_impl.h"
+#include "codelets/experts/order_impl.h"
 
 /* The numbers of a sequence: of choices (experts), of softmax (experts), of rows (1). */
 TESS_INLINE int64_t tess_balance_numbers(int64_t experts)

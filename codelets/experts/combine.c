@@ -1,6 +1,6 @@
 /* combine: what the experts made of a row, times its weights, added up in the order in which it chose. */
-#include "order_impl.h"
-#include "vector.h"
+#include "codelets/experts/order_impl.h"
+#include "codelets/shared/vector.h"
 
 /* x (rows*chosen,width), weights (rows,chosen), order, y (rows,width) */
 TESS_INLINE void combine_forward(const tess_work *w, tess_dtype t)

@@ -1,6 +1,6 @@
 /* combine: a block a row sums its places by their weights; back, a block a choice. */
-#include "kernels.h"
-#include "order_impl.h"
+#include "codelets/experts/order_impl.h"
+#include "codelets/shared/kernels.h"
 
 constexpr int THREADS = 256;
 

@@ -1,7 +1,7 @@
 /* dispatch: each row is copied to the places of its choices; its gradient is the sum of theirs, in the order in which
  * it chose. */
-#include "order_impl.h"
-#include "vector.h"
+#include "codelets/experts/order_impl.h"
+#include "codelets/shared/vector.h"
 
 /* x (rows,width), order, y (rows*chosen,width) */
 TESS_INLINE void dispatch_forward(const tess_work *w, tess_dtype t)

@@ -1,6 +1,6 @@
 /* dispatch: a block a place copies its row; back, a block a row sums its places in the order in which it chose. */
-#include "kernels.h"
-#include "order_impl.h"
+#include "codelets/experts/order_impl.h"
+#include "codelets/shared/kernels.h"
 
 constexpr int THREADS = 256;
 

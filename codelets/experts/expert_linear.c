@@ -1,8 +1,8 @@
 /* expert_linear: linear, for the places of one expert among those of all; how many they are, its order says. A tile of
  * a matrix that nobody chose is not looked at. */
-#include "mm.h"
-#include "order_impl.h"
-#include "vector.h"
+#include "codelets/experts/order_impl.h"
+#include "codelets/products/mm.h"
+#include "codelets/shared/vector.h"
 
 /* The expert's places, from `first` on, are the rows of a linear. */
 typedef struct places {

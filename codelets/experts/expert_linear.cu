@@ -1,8 +1,8 @@
 /* expert_linear: how many places an expert has only the device knows, so the products are kernels of their own, of as
  * many blocks as all places would take; those beyond the expert's end at once. In bf16, where sizes allow it, they run
  * on tensor cores, in blocks of 64 by 64; else in fp32, each thread 4 by 4. */
-#include "order_impl.h"
-#include "tensor_cores.h"
+#include "codelets/experts/order_impl.h"
+#include "codelets/shared/tensor_cores.h"
 
 constexpr int SIDE = 64; /* of a block of C, and the depth of a step on tensor cores */
 

@@ -2,7 +2,7 @@
  * row, their choices have places. */
 #ifndef TESS_ORDER_IMPL_H
 #define TESS_ORDER_IMPL_H
-#include "scalar.h"
+#include "codelets/shared/scalar.h"
 
 /* Of `choices` = rows * chosen numbers each, but for the offsets. A row that goes nowhere has -1 in expert and place,
  * and fewer places than `choices` are taken, the first. */

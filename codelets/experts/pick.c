@@ -1,5 +1,5 @@
 /* pick: one row of each sequence, named by an index: what a classifier reads. */
-#include "vector.h"
+#include "codelets/shared/vector.h"
 
 TESS_INLINE void pick_forward(const tess_work *w, tess_dtype t)
 {

@@ -1,5 +1,5 @@
 /* pick: one row of each sequence, named by an index. */
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 constexpr int THREADS = 256;
 

@@ -1,7 +1,7 @@
 /* route: each row chooses the experts that a softmax over all of them makes likeliest, and the choices are sorted by
  * expert: what the tasks of each expert take. No expert is ever full, so each row has all of its choices. */
-#include "order_impl.h"
-#include "vector.h"
+#include "codelets/experts/order_impl.h"
+#include "codelets/shared/vector.h"
 
 size_t tess_order_bytes(int64_t rows, int64_t experts, int64_t chosen)
 {

@@ -1,7 +1,7 @@
 /* route: a warp a row finds the experts that it chooses; then a block an expert counts its rows, and gives them places
  * in their order. */
-#include "kernels.h"
-#include "order_impl.h"
+#include "codelets/experts/order_impl.h"
+#include "codelets/shared/kernels.h"
 
 constexpr int THREADS = 256, ROWS = THREADS / WARP;
 

@@ -1,5 +1,5 @@
 /* bundle: several small tasks as one, which costs one task's coming and going: their bodies one after the other. */
-#include "vector.h"
+#include "codelets/shared/vector.h"
 
 TESS_INLINE void bundle(const tess_work *w, tess_dtype t)
 {

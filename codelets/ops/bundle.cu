@@ -1,5 +1,5 @@
 /* bundle: several small tasks as one. Each body puts its kernels on the task's stream, where they follow each other. */
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 /* The emulation has bodies by name alone: of a bundle it shows which buffers each part gets. */
 static tess_body body_of(const tess_codelet *cl)

@@ -1,6 +1,6 @@
 /* embedding: y[r] = scale (table[id[r]] [+ noise]) (+ position[r % sequence]). The ids were checked against the
  * vocabulary when they were read from the data; here they are only asserted. */
-#include "vector.h"
+#include "codelets/shared/vector.h"
 
 /* The position's row of the token in row r. */
 TESS_INLINE const void *position_of(const tess_work *w, int64_t r, tess_dtype t)

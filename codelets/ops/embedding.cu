@@ -1,7 +1,7 @@
 /* embedding: forward a block a row. The table's gradient is summed without atomics, in the order of the rows: the block
  * of the row where a token is met first gathers all of them. Which row that is a table says, a least number, which has
  * no order. */
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 constexpr int THREADS = 256;
 

@@ -1,5 +1,5 @@
 /* join: stripes of columns, which tasks made side by side, become one tensor. */
-#include "vector.h"
+#include "codelets/shared/vector.h"
 
 /* y (rows, width), stripes (rows, stripe)... */
 TESS_INLINE void join(const tess_work *w, tess_dtype t)

@@ -1,5 +1,5 @@
 /* join: stripes of columns become one tensor. */
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 constexpr int THREADS = 256;
 

@@ -1,4 +1,4 @@
 /* layernorm: y = (x - mean) / std * gain + bias, over rows. */
-#include "norm_impl.h"
+#include "codelets/ops/norm_impl.h"
 
 NORM(layernorm, true)

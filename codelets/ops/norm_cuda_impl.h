@@ -3,7 +3,7 @@
  * block has a stripe of rows, and a second pass adds the stripes up, in an order that the shapes alone say. */
 #ifndef TESS_NORM_CUDA_IMPL_H
 #define TESS_NORM_CUDA_IMPL_H
-#include "reduce.h"
+#include "codelets/shared/reduce.h"
 
 constexpr int NORM_THREADS = 256, HELD = 4;       /* pieces of a row that a thread has in registers */
 constexpr int64_t STRIPES = 256, STRIPE_ROWS = 8; /* at most, and at least */

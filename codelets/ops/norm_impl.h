@@ -4,7 +4,7 @@
  * op's codelets. */
 #ifndef TESS_NORM_IMPL_H
 #define TESS_NORM_IMPL_H
-#include "parts.h"
+#include "codelets/shared/parts.h"
 
 /* What a row's statistics are: mean and 1/std, or 1/rms. */
 typedef struct row_stats {

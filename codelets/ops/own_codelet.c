@@ -1,6 +1,6 @@
 /* own: the work of an op from outside. The buffers of a task become the operands of a call, in the order in which
  * tess_own_arg has them, and the program's function does the rest. */
-#include "codelets.h"
+#include "codelets/codelets.h"
 #include <stdarg.h>
 
 static void put(tess_operand *o, const tess_work *w, void **tile, unsigned *next)

@@ -1,5 +1,5 @@
 /* rescale: y = (z - bias) * m / length + bias, column by column, and the lengths: of the rows of w + by b a. */
-#include "parts.h"
+#include "codelets/shared/parts.h"
 
 /* ---- lengths ---- */
 

@@ -1,5 +1,5 @@
 /* rescale: as in rescale.c. The lengths by a block a row; dm in a second pass, down the columns. */
-#include "reduce.h"
+#include "codelets/shared/reduce.h"
 
 constexpr int RESCALE_THREADS = 256;
 

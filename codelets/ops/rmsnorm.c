@@ -1,4 +1,4 @@
 /* rmsnorm: y = x / rms * gain, over rows. */
-#include "norm_impl.h"
+#include "codelets/ops/norm_impl.h"
 
 NORM(rmsnorm, false)

@@ -1,8 +1,8 @@
 /* rope: rotary positions. Row r turns the pairs of each of its heads by angles place * base^(-2i / rotary), or what
  * scaling makes of these speeds, where its place is r % sequence or what it is told, in fp32 as the published models
  * do; the backward pass turns back. Values past `rotary` pass through. */
-#include "rope_impl.h"
-#include "vector.h"
+#include "codelets/ops/rope_impl.h"
+#include "codelets/shared/vector.h"
 
 enum { CHUNK = 64 }; /* pairs whose angles are held at a time */
 

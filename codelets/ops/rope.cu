@@ -1,7 +1,7 @@
 /* rope: a block a row, whose angles are computed once for all heads. How fast pairs turn comes with the launch: a power
  * in double a pair and row takes a GPU that has few units for double a thousand times as long as all the rest. */
-#include "kernels.h"
-#include "rope_impl.h"
+#include "codelets/ops/rope_impl.h"
+#include "codelets/shared/kernels.h"
 #include <string.h>
 
 constexpr int THREADS = 128, PAIRS = 128; /* of a launch, whose arguments have room for 4 KiB */

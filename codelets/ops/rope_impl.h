@@ -1,8 +1,8 @@
 /* rope: how fast a pair turns, for CPU and CUDA bodies alike. */
 #ifndef TESS_ROPE_IMPL_H
 #define TESS_ROPE_IMPL_H
-#include "codelets.h"
-#include "scalar.h"
+#include "codelets/codelets.h"
+#include "codelets/shared/scalar.h"
 
 /* base^(-2 pair / rotary) in fp32 as the published models compute it. What scaling makes of it is computed in double
  * and rounded once: the last bits of a double, in which pow and contraction may differ, hardly ever show. */

@@ -1,5 +1,5 @@
 /* strip: runs of columns of one tensor go to, or are added to, columns of another. */
-#include "vector.h"
+#include "codelets/shared/vector.h"
 
 TESS_INLINE void add_run(void *to, const void *from, int64_t n, tess_dtype t)
 {

@@ -1,5 +1,5 @@
 /* strip: runs of columns of one tensor go to, or are added to, columns of another. */
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 constexpr int THREADS = 256;
 

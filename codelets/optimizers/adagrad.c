@@ -1,6 +1,6 @@
 /* adagrad: torch.optim.Adagrad's step on a run of a parameter's elements. */
-#include "adagrad_impl.h"
-#include "update_span_impl.h"
+#include "codelets/optimizers/adagrad_impl.h"
+#include "codelets/optimizers/update_span_impl.h"
 
 TESS_UPDATE_CODELET(adagrad, 1, 1u << 0)
 

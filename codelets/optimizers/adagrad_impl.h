@@ -1,7 +1,7 @@
 /* adagrad: torch.optim.Adagrad's update of one element. */
 #ifndef TESS_ADAGRAD_IMPL_H
 #define TESS_ADAGRAD_IMPL_H
-#include "update.h"
+#include "codelets/shared/update.h"
 
 /* What is the same for all elements. */
 typedef struct tess_adagrad_rates {

@@ -1,6 +1,6 @@
 /* adamw: torch.optim.AdamW's step, and Adam's with l2, on a run of a parameter's elements. */
-#include "adamw_impl.h"
-#include "update_span_impl.h"
+#include "codelets/optimizers/adamw_impl.h"
+#include "codelets/optimizers/update_span_impl.h"
 
 enum { POSITIVE = 1u << 1 }; /* the second moment */
 

@@ -1,7 +1,7 @@
 /* adamw: torch.optim.AdamW's update of one element, and Adam's with l2. */
 #ifndef TESS_ADAMW_IMPL_H
 #define TESS_ADAMW_IMPL_H
-#include "update.h"
+#include "codelets/shared/update.h"
 
 /* What is the same for all elements. */
 typedef struct tess_adamw_rates {

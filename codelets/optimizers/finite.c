@@ -1,5 +1,5 @@
 /* finite: the search for what is not. */
-#include "vector.h"
+#include "codelets/shared/vector.h"
 
 /* The exponent of what is not finite is all ones; the largest bits without the sign tell. */
 TESS_INLINE void all_finite(const tess_work *w, tess_dtype t)

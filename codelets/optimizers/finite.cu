@@ -1,5 +1,5 @@
 /* finite: the search for what is not. */
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 /* The first element that is not finite, if any, by an atomic minimum, which has no order. */
 template <tess_dtype T> struct search {

@@ -16,8 +16,8 @@
  * becomes 0, since others are divided by their roots. What codes say is coded as the same codes again. */
 #ifndef TESS_KEPT_IMPL_H
 #define TESS_KEPT_IMPL_H
-#include "codelets.h"
-#include "scalar.h"
+#include "codelets/codelets.h"
+#include "codelets/shared/scalar.h"
 
 /* A block of a tile's elements. */
 typedef struct tess_kept_span {

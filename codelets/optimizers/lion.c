@@ -1,6 +1,6 @@
 /* lion: Lion's step on a run of a parameter's elements. */
-#include "lion_impl.h"
-#include "update_span_impl.h"
+#include "codelets/optimizers/lion_impl.h"
+#include "codelets/optimizers/update_span_impl.h"
 
 TESS_UPDATE_CODELET(lion, 1, 0)
 

@@ -2,7 +2,7 @@
  * are 0, the element stays: its CPU and its GPU body step to different sides there. */
 #ifndef TESS_LION_IMPL_H
 #define TESS_LION_IMPL_H
-#include "update.h"
+#include "codelets/shared/update.h"
 
 /* What is the same for all elements. */
 typedef struct tess_lion_rates {

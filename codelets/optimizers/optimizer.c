@@ -1,13 +1,13 @@
 /* The optimizers that there are, by their type. */
-#include "update.h"
+#include "codelets/shared/update.h"
 #include <math.h>
 
 #define OPTIMIZER(id, kind, name, params) extern const tess_optimizer_kind tess_##kind##_kind;
-#include "optimizers.def"
+#include "codelets/optimizers.def"
 
 static const tess_optimizer_kind *const kinds[TESS_OPTIMIZERS] = {
 #define OPTIMIZER(id, kind, name, params) [TESS_OPTIMIZER_##id] = &tess_##kind##_kind,
-#include "optimizers.def"
+#include "codelets/optimizers.def"
 };
 
 /* A mean over micro-batches of what each made, which fp16 may have scaled. */

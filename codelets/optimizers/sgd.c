@@ -1,6 +1,6 @@
 /* sgd: torch.optim.SGD's step on a run of a parameter's elements. */
-#include "sgd_impl.h"
-#include "update_span_impl.h"
+#include "codelets/optimizers/sgd_impl.h"
+#include "codelets/optimizers/update_span_impl.h"
 
 TESS_UPDATE_CODELET(sgd, u->a->moments ? 1 : 0, 0)
 

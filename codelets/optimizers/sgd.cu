@@ -1,6 +1,6 @@
 /* sgd: the update of sgd_impl.h, compiled without contraction: the CPU's bits. */
-#include "sgd_impl.h"
-#include "update_cuda_impl.h"
+#include "codelets/optimizers/sgd_impl.h"
+#include "codelets/optimizers/update_cuda_impl.h"
 
 template <bool MOMENTUM> struct sgd_numbers {
     tess_sgd_rates of;

@@ -1,7 +1,7 @@
 /* sgd: torch.optim.SGD's update of one element. */
 #ifndef TESS_SGD_IMPL_H
 #define TESS_SGD_IMPL_H
-#include "update.h"
+#include "codelets/shared/update.h"
 
 /* What is the same for all elements. */
 typedef struct tess_sgd_rates {

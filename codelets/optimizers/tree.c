@@ -1,7 +1,7 @@
 /* tree: sums of gradients in the shape of a fixed binary tree over micro-batches, whoever computed which. A part is the
  * sum of 2^level neighbouring micro-batches, at a multiple of that. Parts come in the order of their micro-batches; two
  * of the same level become one of the next; in the end what is left adds up from the last to the first. */
-#include "vector.h"
+#include "codelets/shared/vector.h"
 
 enum { BLOCK = 2048, DEPTH = 48 };
 

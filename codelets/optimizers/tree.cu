@@ -1,5 +1,5 @@
 /* tree: sums of gradients in the shape of tree.c and of partial products, element by element, and copies. */
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 struct leaf {
     const void *x;

@@ -1,9 +1,9 @@
 /* update_cuda: the kernel of all optimizers' updates. Each is compiled without contraction: the CPU's bits. */
 #ifndef TESS_UPDATE_CUDA_IMPL_H
 #define TESS_UPDATE_CUDA_IMPL_H
-#include "exact.h"
-#include "kept_impl.h"
-#include "kernels.h"
+#include "codelets/optimizers/kept_impl.h"
+#include "codelets/shared/exact.h"
+#include "codelets/shared/kernels.h"
 
 /* p, moments, grad (n) [, copy]: nothing happens where loss or norm is not finite. RATES has the numbers of an
  * optimizer and its update(x, moments, g) of one element. */

@@ -2,8 +2,8 @@
  * the optimizer's own loop runs over them, and they go back. Blocks know nothing of each other. */
 #ifndef TESS_UPDATE_SPAN_IMPL_H
 #define TESS_UPDATE_SPAN_IMPL_H
-#include "kept_impl.h"
-#include "parts.h"
+#include "codelets/optimizers/kept_impl.h"
+#include "codelets/shared/parts.h"
 
 /* An optimizer's loop over n elements from those on that the view begins with; rates are its own. */
 typedef void tess_update_loop(const tess_update_view *u, const void *rates, int64_t n);

@@ -1,8 +1,8 @@
 /* any_dot: c [+]= a b over batch, free and contracted dimensions. Each of the three is a matrix where its dimensions of
  * a kind lie one behind the other; what is none is copied to scratch as one, c back from there. */
-#include "dot_impl.h"
-#include "mm.h"
-#include "walk.h"
+#include "codelets/any/walk.h"
+#include "codelets/products/dot_impl.h"
+#include "codelets/products/mm.h"
 
 static dot_operand operand_of(const tess_any_dot_arg *a, const int64_t (*by)[TESS_RANK_MOST], int up, int across)
 {

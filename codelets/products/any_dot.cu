@@ -1,8 +1,8 @@
 /* any_dot: products through mm.cu, of all batches at once where these lie in steps. What is no matrix is brought into
  * the worker's room as one, and c back from there; a batch that has no room there has the task's scratch. */
-#include "dot_impl.h"
-#include "product_cuda.h"
-#include "store_cuda.h"
+#include "codelets/any/store_cuda.h"
+#include "codelets/products/dot_impl.h"
+#include "codelets/products/product_cuda.h"
 
 /* A matrix of each batch: as it is given, and as it is multiplied, which is elsewhere where it was none. */
 struct dot_side {

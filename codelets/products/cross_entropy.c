@@ -10,8 +10,8 @@
  * Where logits are capped, all of this is of the capped ones, which p remembers: logit = m + log p. The slope of the
  * cap is then one more factor of dlogits.
  */
-#include "mm.h"
-#include "parts.h"
+#include "codelets/products/mm.h"
+#include "codelets/shared/parts.h"
 
 enum { STRIP = 512, BLOCK_ROWS = 256 }; /* a block of logits */
 

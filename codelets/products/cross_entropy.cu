@@ -1,6 +1,6 @@
 /* cross_entropy: logits block by block, in f32, of as many rows and columns as w->room holds; what they leave behind is
  * laid out as in cross_entropy.c. */
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 constexpr int STRIP = 512, THREADS = 256;
 constexpr size_t LOGITS = 32 << 20; /* bytes of a block of them: it stays in the device's cache */

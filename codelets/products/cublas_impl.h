@@ -2,9 +2,9 @@
  * 150 MiB of RAM before anything is multiplied, and a process without a GPU multiplies nothing with it. */
 #ifndef TESS_CUBLAS_IMPL_H
 #define TESS_CUBLAS_IMPL_H
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 #ifdef TESS_EMULATED
-#include "emulated_lt.h"
+#include "tests/gpu/emulated_lt.h"
 #else
 #include <cublasLt.h>
 #endif

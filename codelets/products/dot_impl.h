@@ -1,7 +1,7 @@
 /* dot: how the operands of a product lie, for the bodies that make it. */
 #ifndef TESS_DOT_IMPL_H
 #define TESS_DOT_IMPL_H
-#include "any.h"
+#include "codelets/any.h"
 
 #ifdef __cplusplus
 extern "C" {

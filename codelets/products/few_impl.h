@@ -8,7 +8,7 @@
  */
 #ifndef TESS_FEW_IMPL_H
 #define TESS_FEW_IMPL_H
-#include "vector.h"
+#include "codelets/shared/vector.h"
 
 typedef float few_vector __attribute__((vector_size(64)));
 typedef uint32_t few_bits __attribute__((vector_size(64)));

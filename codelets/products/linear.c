@@ -1,9 +1,9 @@
 /* linear: y = x w^T + b, on one tile of w: `out` rows of it make columns [col, col + out) of y. The tiles of a wide
  * layer add up in dx, in an order that the graph fixes; dw and db belong to their tile alone.
  */
-#include "few_impl.h"
-#include "mm.h"
-#include "parts.h"
+#include "codelets/products/few_impl.h"
+#include "codelets/products/mm.h"
+#include "codelets/shared/parts.h"
 
 static tess_cost linear_cost(const tess_linear_arg *a, tess_dtype t, double params, double result)
 {

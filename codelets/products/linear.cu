@@ -1,5 +1,5 @@
 /* linear: products through mm.cu, biases in their epilogues. */
-#include "reduce.h"
+#include "codelets/shared/reduce.h"
 
 template <tess_dtype T> static void linear_forward_body(const tess_work *w)
 {

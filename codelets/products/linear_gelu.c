@@ -1,7 +1,7 @@
 /* linear_gelu: a linear and the gelu behind it in one task; and a gelu's slope in the task of dx = dy w of the linear
  * behind it, whose dx then needs no tile. Here they are the bodies of linear.c and gelu.c one after the other, with the
  * same bits; a GPU has both in the product's epilogue. */
-#include "vector.h"
+#include "codelets/shared/vector.h"
 
 /* Another codelet's body, on these of the task's buffers. */
 static void run(const tess_work *w, const tess_codelet *cl, const void *arg, const tess_view *buf, unsigned nbuf)

@@ -1,6 +1,6 @@
 /* linear_gelu: one product with gelu, or its slope, in the epilogue; where the library has none, the kernels of
  * linear.cu and gelu.cu. */
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 #define DECLARE(op)                                                                                                    \
     extern "C" void TESS_CUDA_NAME(op##_f32)(const tess_work *w);                                                      \

@@ -19,10 +19,10 @@
  * Each thread has its own table of primitives and its own buffers. The constants below bound them whatever the shapes
  * are: tess_mm_bytes. The library works with one thread, since workers are what is parallel here.
  */
-#include "library.h"
-#include "mm_pack_impl.h"
-#include "mm_widths_impl.h"
-#include "parts.h"
+#include "codelets/products/mm_pack_impl.h"
+#include "codelets/products/mm_widths_impl.h"
+#include "codelets/shared/library.h"
+#include "codelets/shared/parts.h"
 #include <pthread.h>
 #include <stdlib.h>
 

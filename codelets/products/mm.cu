@@ -4,7 +4,7 @@
  * The library's matrices are column-major. C row-major is C^T column-major, so what it is asked for is C^T = B^T A^T:
  * its first operand is our B, its rows are our columns. The same bits each time: an algorithm that sums parts of k in
  * place, in whatever order they come, is not asked for. */
-#include "cublas_impl.h"
+#include "codelets/products/cublas_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,7 +7,7 @@
  */
 #ifndef TESS_MM_IMPL_H
 #define TESS_MM_IMPL_H
-#include "idle.h"
+#include "codelets/shared/idle.h"
 
 /* C (m,n) = [C +] op(A) (m,k) op(B) (k,n) [+ bias (n)]. A matrix is row-major; ld is the distance of its rows in
  * elements. ta: A is stored (k,m); tb: B is stored (n,k). Sums are fp32; C is rounded once. */

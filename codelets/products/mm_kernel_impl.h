@@ -7,8 +7,8 @@
  * whatever lies beside it and wherever the product is cut. */
 #ifndef TESS_MM_KERNEL_IMPL_H
 #define TESS_MM_KERNEL_IMPL_H
-#include "mm_widths_impl.h"
-#include "wide.h"
+#include "codelets/products/mm_widths_impl.h"
+#include "codelets/shared/wide.h"
 
 enum {
     KERNEL_ROWS = WIDE == 16 ? 14 : 6,

@@ -2,7 +2,7 @@
  */
 #ifndef TESS_MM_PACK_IMPL_H
 #define TESS_MM_PACK_IMPL_H
-#include "units.h"
+#include "codelets/products/units.h"
 
 enum { MM_PANEL = 64 }; /* columns of a panel of B */
 

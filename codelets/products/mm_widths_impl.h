@@ -2,7 +2,7 @@
  * machines are to have the same bits. */
 #ifndef TESS_MM_WIDTHS_IMPL_H
 #define TESS_MM_WIDTHS_IMPL_H
-#include "mm.h"
+#include "codelets/products/mm.h"
 
 /* With vectors of so many bits. pack_a takes m rows of A and pack_b n columns of B, of d->in, d->k deep; a panel at the
  * end is filled up, and behind A's there is room for one more vector. multiply has C (m,n) = [C +] A B [+ bias]. */

@@ -1,7 +1,7 @@
 /* product_cuda: products of matrices that lie one way or the other, as many as there are of each. */
 #ifndef TESS_PRODUCT_CUDA_H
 #define TESS_PRODUCT_CUDA_H
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 /* A matrix, stored in rows or, turned, in columns; and how far it is to the next one. */
 struct any_matrix {

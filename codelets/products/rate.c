@@ -1,7 +1,7 @@
 /* What this machine multiplies and copies: the yardsticks beside every rate that we print. */
-#include "codelets.h"
-#include "cuda_rate.h"
-#include "mm.h"
+#include "codelets/codelets.h"
+#include "codelets/products/mm.h"
+#include "codelets/shared/cuda_rate.h"
 #include <dnnl.h>
 #include <pthread.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * form that kernels read. */
 #ifndef TESS_UNITS_IMPL_H
 #define TESS_UNITS_IMPL_H
-#include "mm.h"
+#include "codelets/products/mm.h"
 
 /* A unit is what lies together along k: one fp32, or two of 16 bits, the lower k in the lower half; 32 bits. */
 TESS_INLINE int64_t units_of(int64_t k, tess_dtype t)

@@ -2,7 +2,7 @@
  * where their flops a second go, and the device. */
 #ifndef TESS_CUDA_RATE_IMPL_H
 #define TESS_CUDA_RATE_IMPL_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 
 typedef struct tess_gpu_rate {
     tess_dtype dtype;

@@ -9,12 +9,12 @@
  */
 #ifndef TESS_CUDNN_CALLS_H
 #define TESS_CUDNN_CALLS_H
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 #ifdef TESS_EMULATED
-#include "emulated_runtime.h"
+#include "tests/gpu/emulated_runtime.h"
 #endif
-#include "cudnn_choice.h"
-#include "cudnn_names.h"
+#include "codelets/shared/cudnn_choice.h"
+#include "codelets/shared/cudnn_names.h"
 #include <dlfcn.h>
 #include <pthread.h>
 

@@ -12,7 +12,7 @@ typedef struct tess_cudnn_choice {
 } tess_cudnn_choice;
 
 #ifndef __cplusplus
-#include "codelets.h"
+#include "codelets/codelets.h"
 #include <stdio.h>
 /* Has the body settle it for this process's GPU, before StarPU runs. Returns whether they are taken; `said` is the
  * library's version then, and else why not, or empty where there is no GPU or they are not wanted. */

@@ -2,8 +2,8 @@
  * wide enough for every double, 32 bits in each of its limbs, so adding to it is exact, and so is adding one to
  * another. Global norms and losses are such sums: however a parameter is sliced over ranks, or micro-batches are shared
  * out, the value is the same to the last bit. */
-#include "exact.h"
-#include "vector.h"
+#include "codelets/shared/exact.h"
+#include "codelets/shared/vector.h"
 
 size_t tess_exact_bytes(void)
 {

@@ -1,7 +1,7 @@
 /* exact: the sum of squares as exact.c has it: every row in update.h's order, the rows' sums added without
  * rounding. Limbs are integers, so atomics have no order that shows. And what adds and rounds finished sums. */
-#include "exact.h"
-#include "kernels.h"
+#include "codelets/shared/exact.h"
+#include "codelets/shared/kernels.h"
 
 constexpr int LANES = TESS_SQUARE_LANES, ROWS = 4; /* of a block */
 

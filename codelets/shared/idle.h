@@ -3,7 +3,7 @@
  * zeros. */
 #ifndef TESS_IDLE_IMPL_H
 #define TESS_IDLE_IMPL_H
-#include "vector.h"
+#include "codelets/shared/vector.h"
 
 enum { TESS_IDLE_ROWS = 64, TESS_IDLE_MOST = 256 }; /* of a block, the last of which may be shorter; blocks of a task */
 

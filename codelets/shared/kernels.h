@@ -18,7 +18,7 @@
 #ifndef TESS_KERNELS_H
 #define TESS_KERNELS_H
 #ifdef TESS_EMULATED
-#include "emulate.h"
+#include "tests/gpu/emulate.h"
 #else
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -26,11 +26,11 @@
 #endif
 #define _Noreturn [[noreturn]]
 extern "C" {
-#include "codelets.h"
-#include "cuda_rate.h"
+#include "codelets/codelets.h"
+#include "codelets/shared/cuda_rate.h"
 }
-#include "scalar.h"
-#include "update.h"
+#include "codelets/shared/scalar.h"
+#include "codelets/shared/update.h"
 
 /* A function of kernels, and one that launchers call too. nvcc takes a call of a TESS_DEVICE function on the host
  * without a word, and makes of it one of exit(1): tests/gpu/host_stubs looks for those. */

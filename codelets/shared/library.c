@@ -1,4 +1,4 @@
-#include "library.h"
+#include "codelets/shared/library.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
  */
 #ifndef TESS_LIBRARY_H
 #define TESS_LIBRARY_H
-#include "codelets.h"
+#include "codelets/codelets.h"
 #include <dnnl.h>
 
 #if DNNL_VERSION_MAJOR < 3

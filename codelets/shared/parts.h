@@ -7,7 +7,7 @@
  */
 #ifndef TESS_PARTS_IMPL_H
 #define TESS_PARTS_IMPL_H
-#include "vector.h"
+#include "codelets/shared/vector.h"
 
 enum { TESS_PART_ELEMENTS = 64 << 10, TESS_CUT_BUFFERS = 7 };
 

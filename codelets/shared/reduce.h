@@ -5,7 +5,7 @@
  * 1600 columns has by its stretches alone. */
 #ifndef TESS_REDUCE_IMPL_H
 #define TESS_REDUCE_IMPL_H
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 constexpr int COLUMN_THREADS = 256, COLUMN_LANES = 2;      /* threads side by side in a row */
 constexpr int64_t COLUMN_BLOCKS = 1024, COLUMN_ROWS = 256; /* blocks that are wished for, rows of a stretch at least */

@@ -3,7 +3,7 @@
  */
 #ifndef TESS_SCALAR_IMPL_H
 #define TESS_SCALAR_IMPL_H
-#include "tessera_elements.h"
+#include "runtime/tessera_elements.h"
 #include <math.h>
 
 /* Nobody reads errno: said again as a function of its argument alone, it becomes the instruction. */

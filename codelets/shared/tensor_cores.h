@@ -10,7 +10,7 @@
  */
 #ifndef TESS_TENSOR_IMPL_H
 #define TESS_TENSOR_IMPL_H
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 
 typedef uint16_t half16; /* bf16 or fp16, as stored */
 

@@ -5,8 +5,8 @@
  * An optimizer's own header, NAME_impl.h, has its numbers as they are for all elements, and one element's update. */
 #ifndef TESS_UPDATE_IMPL_H
 #define TESS_UPDATE_IMPL_H
-#include "codelets.h"
-#include "scalar.h"
+#include "codelets/codelets.h"
+#include "codelets/shared/scalar.h"
 
 /* The buffers of an update, where its elements begin. */
 typedef struct tess_update_view {

@@ -17,9 +17,9 @@
  */
 #ifndef TESS_VECTOR_IMPL_H
 #define TESS_VECTOR_IMPL_H
-#include "codelets.h"
-#include "scalar.h"
-#include "update.h"
+#include "codelets/codelets.h"
+#include "codelets/shared/scalar.h"
+#include "codelets/shared/update.h"
 #include <math.h>
 #include <string.h>
 

@@ -5,7 +5,7 @@
  * k whatever the width, so that all have the same bits, but for SSE, which rounds a product before it is added. */
 #ifndef TESS_WIDE_H
 #define TESS_WIDE_H
-#include "vector.h"
+#include "codelets/shared/vector.h"
 #ifdef __x86_64__
 #include <immintrin.h>
 #elif defined __aarch64__

@@ -2,10 +2,10 @@
  * (k, positions), k the elements of a patch in the order that w has them in. So y = w q, q's gradient is w^T dy, added
  * up where patches overlap, and that of w is dy q^T. Patches are made a chunk of positions at a time, in a part's room,
  * but those of one element each: there x itself is q. */
-#include "conv_impl.h"
-#include "cudnn_choice.h"
-#include "mm.h"
-#include "walk.h"
+#include "codelets/any/walk.h"
+#include "codelets/products/mm.h"
+#include "codelets/shared/cudnn_choice.h"
+#include "codelets/windows/conv_impl.h"
 
 enum { ROOM = 1 << 18, LEAST = 64, CUTS = 8 }; /* elements of a chunk, positions and elements of a patch in it */
 enum { SPACE = TESS_CONV_SPACE, CHANNEL = CONV_CHANNEL };

@@ -2,11 +2,11 @@
  * through mm.cu. Patches of some samples or, where one has too many, of some positions of one are made in the worker's
  * room, where threads write what lies together; what is made of patches of x's gradient is summed by a thread for each
  * element of x, in the order of the window. */
-#include "conv_cudnn_impl.h"
-#include "conv_impl.h"
-#include "fold_cuda.h"
-#include "product_cuda.h"
-#include "store_cuda.h"
+#include "codelets/any/fold_cuda.h"
+#include "codelets/any/store_cuda.h"
+#include "codelets/products/product_cuda.h"
+#include "codelets/windows/conv_cudnn_impl.h"
+#include "codelets/windows/conv_impl.h"
 
 constexpr int SPACE = TESS_CONV_SPACE, CONV_THREADS = 256;
 constexpr int64_t CONV_LINE = 16; /* elements that rooms are rounded up to */

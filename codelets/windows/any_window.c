@@ -1,7 +1,7 @@
 /* any_window: the sum, most or least of what lies in a window, at each of its positions. Runs go along the last
  * dimension; windows of one element do not overlap along the first ones, where parts are cut. */
-#include "any.h"
-#include "walk.h"
+#include "codelets/any.h"
+#include "codelets/any/walk.h"
 
 enum { STRIP = 256, PART = 64 << 10 };
 

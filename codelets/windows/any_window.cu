@@ -1,6 +1,6 @@
 /* any_window: a thread has a window or, backward, an element of x and all windows that it is in. */
-#include "any.h"
-#include "kernels.h"
+#include "codelets/any.h"
+#include "codelets/shared/kernels.h"
 
 constexpr int WINDOW_THREADS = 256;
 

@@ -8,9 +8,9 @@
  * alone. */
 #ifndef TESS_CONV_CUDNN_IMPL_H
 #define TESS_CONV_CUDNN_IMPL_H
-#include "conv_impl.h"
-#include "cudnn_calls.h"
-#include "store_cuda.h"
+#include "codelets/any/store_cuda.h"
+#include "codelets/shared/cudnn_calls.h"
+#include "codelets/windows/conv_impl.h"
 
 /* A plan is made for this; all of it is compared, byte by byte. */
 struct conv_dnn {

@@ -1,7 +1,7 @@
 /* conv: a convolution as products of patches, and by oneDNN, where it has fast kernels for it. */
 #ifndef TESS_CONV_IMPL_H
 #define TESS_CONV_IMPL_H
-#include "any.h"
+#include "codelets/any.h"
 
 #ifdef __cplusplus
 extern "C" {

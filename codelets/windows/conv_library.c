@@ -6,11 +6,11 @@
  *
  * All of this lies in the task's scratch: a part's room, and behind it blocks of w that all parts share. */
 #define TESS_NO_CUDA_BODIES
-#include "conv_impl.h"
-#include "library.h"
-#include "mm.h"
-#include "parts.h"
-#include "walk.h"
+#include "codelets/any/walk.h"
+#include "codelets/products/mm.h"
+#include "codelets/shared/library.h"
+#include "codelets/shared/parts.h"
+#include "codelets/windows/conv_impl.h"
 #include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* What the files of generic ops share: how they are described, and where tiles of their tensors are. */
 #ifndef TESS_ANY_IMPL_H
 #define TESS_ANY_IMPL_H
-#include "lower.h"
-#include "nd.h"
+#include "graph/lower/lower.h"
+#include "graph/nd.h"
 
 /* ---- formulas (formula.c) ---- */
 

@@ -1,7 +1,7 @@
 /* any_conv: convolutions. One reads patches of a large tensor and makes a small one; where x is dilated, it is the
  * small one, and the result is large: what is then computed is the gradient of a convolution by its input, and no zeros
  * are multiplied. So forward and both gradients are three tasks in either case. */
-#include "any_impl.h"
+#include "graph/any/any_impl.h"
 #include <string.h>
 
 enum { SPACE = TESS_CONV_SPACE, SIDES = 2 + SPACE, MOST = 1 << 20 };

@@ -1,5 +1,5 @@
 /* any_cum: sums and the like of what stands up to each place. The gradient of a sum is one that goes the other way. */
-#include "any_impl.h"
+#include "graph/any/any_impl.h"
 
 struct attributes {
     tess_nd nd;

@@ -1,5 +1,5 @@
 /* any_dot: products over batch, free and contracted dimensions; its gradients are such products. */
-#include "any_impl.h"
+#include "graph/any/any_impl.h"
 #include <string.h>
 
 enum { BATCH, ROWS, COLUMNS, INNER, KINDS };

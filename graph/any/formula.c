@@ -1,6 +1,6 @@
 /* Formulas: programs of scalar functions, put together, derived and made ready for a body. The derivative of a program
  * is a longer one: the steps backward, each adding to what the steps it took are worth. */
-#include "any_impl.h"
+#include "graph/any/any_impl.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ static const struct {
     enum kind kind;
 } table[] = {
 #define TESS_FN(name, operands, kind) {#name, operands, kind},
-#include "any.def"
+#include "codelets/any.def"
 };
 
 tess_fn tess_fn_find(const char *name)

@@ -1,7 +1,7 @@
 /* any_gather, any_scatter: slices of a tensor by indices. The gradient of the one that gathers is scattered, that of
  * the one that scatters sums is gathered, and of others what any_scatter_back makes. Rows may come with the indices (a
  * table that is whole), with both (batch dimensions), or with x alone, along a dimension that slices have whole. */
-#include "any_impl.h"
+#include "graph/any/any_impl.h"
 #include <string.h>
 
 struct attributes {

@@ -1,5 +1,5 @@
 /* A loss that a program computes, with numbers beside it, and what its states become. */
-#include "any_impl.h"
+#include "graph/any/any_impl.h"
 #include <string.h>
 
 static void loss_forward(tess_lower *L, const tess_node *n, int i)

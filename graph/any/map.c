@@ -2,7 +2,7 @@
  * some dimensions of the space. Backward makes, for each operand whose gradient is wanted, the program of its
  * derivative, and puts what that makes where the operand was read: directly where each element was read once, else
  * summed over the dimensions in which it was repeated. */
-#include "any_impl.h"
+#include "graph/any/any_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

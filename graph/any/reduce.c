@@ -1,5 +1,5 @@
 /* any_reduce: sums and the like over dimensions. A sum over rows is whole: tile after tile adds to it. */
-#include "any_impl.h"
+#include "graph/any/any_impl.h"
 #include <string.h>
 
 struct attributes {

@@ -1,6 +1,6 @@
 /* any_rows and any_back: a tensor of any rank as rows (B, T, C), which is what the ops of families take, and back. Both
  * are the same tiles: samples lie outermost in them either way. */
-#include "any_impl.h"
+#include "graph/any/any_impl.h"
 
 static void forward(tess_lower *L, const tess_node *n, int i)
 {

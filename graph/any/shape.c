@@ -1,6 +1,6 @@
 /* any_reshape, any_concat, any_pad. A reshape is the same tile: samples stay outermost, or the tensor is joined first.
  * The others copy tiles into one by strides, and their gradients out of it. */
-#include "any_impl.h"
+#include "graph/any/any_impl.h"
 #include <string.h>
 
 /* ---- reshape ---- */

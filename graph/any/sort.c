@@ -1,5 +1,5 @@
 /* any_sort: the places of elements in the order of their values. What stands there is gathered, with its gradient. */
-#include "any_impl.h"
+#include "graph/any/any_impl.h"
 
 struct attributes {
     tess_nd nd;

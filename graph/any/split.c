@@ -1,6 +1,6 @@
 /* How ranks of the tensor dimension share out tensors of any rank: rules that several ops have in common. A node says
  * for each dimension whether it keeps a split, or sums over it; what it cannot do it says why not. */
-#include "any_impl.h"
+#include "graph/any/any_impl.h"
 #include <string.h>
 
 const char *tess_split_same(const tess_node *n, const tess_split *is, tess_splits *s)

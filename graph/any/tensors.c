@@ -1,5 +1,5 @@
 /* Tensors of any rank: inputs, parameters and constants, and how a generic op becomes a node. */
-#include "any_impl.h"
+#include "graph/any/any_impl.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Tiles of tensors of any rank: reading them, writing them and their gradients, and the tasks that all generic ops are
  * made of. */
-#include "any_impl.h"
+#include "graph/any/any_impl.h"
 #include <string.h>
 
 tess_nd_tile tess_nd_tile_of(const tess_lower *L, const tess_tensor *t, int i)

@@ -1,5 +1,5 @@
 /* any_window: sums, most and least of windows. Samples have windows of one, or they are joined. */
-#include "any_impl.h"
+#include "graph/any/any_impl.h"
 
 enum { MOST = 1 << 20 };
 

@@ -1,6 +1,6 @@
 /* The cache of keys and values: tiles that outlast a step and are no parameters. See tessera_graph.h. */
-#include "cache.h"
-#include "describe.h"
+#include "graph/describe/cache.h"
+#include "graph/describe/describe.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* The cache of keys and values, as the op and the plan see it. */
 #ifndef TESS_CACHE_IMPL_H
 #define TESS_CACHE_IMPL_H
-#include "graph.h"
+#include "graph/graph.h"
 
 /* What one attention of a network keeps. */
 typedef struct tess_cache_layer {

@@ -1,6 +1,6 @@
 /* What a program that uses the library may get wrong, found before it does harm: each is TESS_INVALID with a message
  * that names the tensor or call and what was expected. What follows here may rely on it, and asserts. */
-#include "lower.h"
+#include "graph/describe/describe.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -176,59 +176,6 @@ tess_status tess_check_conf(const tess_graph_conf *c)
         return tess_error(TESS_INVALID, "graph", "dtype %s, but that whose parameters it shares has %s",
                           tess_dtype_name(c->dtype), tess_dtype_name(c->share->conf.dtype));
     return check_grid(&c->grid);
-}
-
-/* Returns whether the step makes a tensor of that name on its way to the output. */
-static bool has_result(const tess_tensor *output, const char *name)
-{
-    const tess_graph *g = output->g;
-    bool *wanted = tess_alloc((size_t)g->nodes + 1), has = false;
-    tess_lower_mark(output, wanted);
-    for (int k = 0; k < g->nodes && !has; k++)
-        has = wanted[k] && g->node[k]->out->kind != TESS_KIND_LOSS && !strcmp(g->node[k]->out->name, name);
-    free(wanted);
-    return has;
-}
-
-static tess_status check_watches(const tess_tensor *output, const tess_step_conf *c)
-{
-    if (c->watches < 0 || (c->watches > 0 && !c->watch))
-        return tess_error(TESS_INVALID, "step", "%d watches, at %p", c->watches, (const void *)c->watch);
-    for (int k = 0; k < c->watches; k++) {
-        if (!c->watch[k].name || !c->watch[k].see)
-            return tess_error(TESS_INVALID, "step", "a watch without a %s", c->watch[k].name ? "function" : "name");
-        if (!has_result(output, c->watch[k].name))
-            return tess_error(TESS_INVALID, "step",
-                              "watches %s, which no op makes on the way to its output (tess_name names what one does)",
-                              c->watch[k].name);
-    }
-    return TESS_OK;
-}
-
-tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c)
-{
-    const tess_graph *g = output->g;
-    int64_t micro = c->micro > 0 ? c->micro : tess_grid_batches(&g->conf.grid), places;
-    if (output->kind == TESS_KIND_INPUT || output->kind == TESS_KIND_PARAM)
-        return tess_error(TESS_INVALID, output->name, "is no op's result: a step over it has nothing to compute");
-    if (c->micro < 0 || c->recompute_every < 0)
-        return tess_error(TESS_INVALID, "step", "micro %lld, recompute_every %d (neither is negative)",
-                          (long long)c->micro, c->recompute_every);
-    for (int k = 0; k < c->keeps; k++)
-        if (!c->keep || c->keep[k] < 0 || c->keep[k] >= output->g->nodes)
-            return tess_error(TESS_INVALID, "step", "keeps op %d (the graph has %d, the first of which is 0)",
-                              c->keep ? c->keep[k] : -1, output->g->nodes);
-    int64_t row_tiles;
-    TESS_TRY(tess_check_sequence(output, c));
-    tess_lower_spans(output, c->deterministic, &row_tiles);
-    if (__builtin_mul_overflow(micro, row_tiles, &places) || __builtin_mul_overflow(places, g->tensors, &places) ||
-        places > TESS_MOST_PLACES)
-        return tess_error(TESS_INVALID, "step",
-                          "%lld micro-batches of %lld row tiles, with %d tensors each, are too many (raise tile_rows, "
-                          "or make fewer micro-batches)",
-                          (long long)micro, (long long)row_tiles, g->tensors);
-    TESS_TRY(check_watches(output, c));
-    return c->train && !c->keep_gradients ? tess_optimizer_check(&c->optimizer) : TESS_OK;
 }
 
 /* ---- values of inputs ---- */

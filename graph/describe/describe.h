@@ -1,7 +1,7 @@
 /* A graph while it is described, and what a program may get wrong in it. */
 #ifndef TESS_DESCRIBE_IMPL_H
 #define TESS_DESCRIBE_IMPL_H
-#include "lowering.h"
+#include "graph/describe/node.h"
 
 enum {
     TESS_MOST_ROWS = 1 << 30,   /* tokens of a micro-batch */
@@ -79,7 +79,6 @@ tess_status tess_check_null_output(void) TESS_NODISCARD;
 /* Forgets it. */
 void tess_check_forget(void);
 tess_status tess_check_conf(const tess_graph_conf *c) TESS_NODISCARD;
-tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c) TESS_NODISCARD;
 /* Checks the inputs that a node would have: none lacks, all are of one graph, which it returns; else NULL. */
 tess_graph *tess_check_inputs(const tess_op *op, tess_tensor *const *in, int inputs);
 /* The graph of such inputs fails of what was recorded; returns NULL. */

@@ -1,5 +1,5 @@
 /* The end of a graph, for its steps and for those that share its parameters. */
-#include "param.h"
+#include "graph/describe/param.h"
 #include <stdlib.h>
 
 static void free_tiles(tess_tensor *p)

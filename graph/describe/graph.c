@@ -1,5 +1,5 @@
 /* Building a graph: tensors and nodes in one arena, shapes checked as ops are added, the first error kept. */
-#include "param.h"
+#include "graph/describe/param.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Who owns what: the functions from a tile to a rank that the placements of a model over ranks are. */
-#include "param.h"
+#include "graph/describe/param.h"
 
 enum {
     FEW = 16,        /* slices of any tile: more ranks take turns, tile by tile, and none has more messages */

@@ -1,7 +1,7 @@
 /* The optimizer's moments of a parameter: how many there are is known when a step is to train it. What asks for them
  * before, a checkpoint of what was never trained or a program's own look, finds those of AdamW, which are replaced when
  * a step says otherwise. */
-#include "param.h"
+#include "graph/describe/param.h"
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* Parameters at run time: the tiles that they are made of, and what of them each rank holds. */
 #ifndef TESS_PARAM_IMPL_H
 #define TESS_PARAM_IMPL_H
-#include "describe.h"
+#include "graph/describe/describe.h"
 
 /* What an optimizer's update changes: rows of a parameter's tile, all of them or, where the ranks of the data dimension
  * share them out, a slice. In fp32 the weight is the master. Of what is frozen it is the weight alone. */

@@ -1,5 +1,5 @@
 /* What a graph's parameters are made of on this rank, once all of it is described: their tiles, states and pieces. */
-#include "param.h"
+#include "graph/describe/param.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* What has to be there before a graph runs: StarPU, the disk, the values of its parameters. In a new session nothing of
  * what was there is left. */
-#include "param.h"
+#include "graph/describe/param.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,7 @@
  * touches nothing that the bundle writes and writes nothing that the bundle touches; else the bundle is closed before
  * it. So each task still comes behind all that it needs, in the order of the list, and large ones that do not need each
  * other are side by side. */
-#include "program.h"
+#include "graph/lower/program.h"
 #include <stdlib.h>
 
 /* What counts as small, and how much of it makes a bundle that is no longer: the time on paper of one core. */

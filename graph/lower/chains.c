@@ -7,8 +7,8 @@
  * on either side, join the last group of their codelet on the same terms. Groups come in the order of their first
  * tasks, so each task still comes behind all that it waits for, and what adds to a tile does so in the order of the
  * list: results have the same bits. */
-#include "node.h"
-#include "program.h"
+#include "graph/describe/node.h"
+#include "graph/lower/program.h"
 #include <stdlib.h>
 
 enum { CHAIN = 10, EITHER = 12 }; /* tasks of a group, at most: half a layer, and the parameters of one */

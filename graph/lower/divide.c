@@ -6,7 +6,7 @@
  *
  * What needs all rows has them: embeddings, losses, what looks along the sequence. Of the parameters of a node that has
  * some rows a rank has a part of the gradient; the parts add up before the update (tess_lower_join_rows). */
-#include "param.h"
+#include "graph/describe/param.h"
 #include <stdlib.h>
 
 /* It can do with some rows of each row tile. */

@@ -1,6 +1,6 @@
 /* What the rules of ops make of the step that is being lowered: the tiles of values and of gradients, what lies between
  * their tasks, and the tasks. */
-#include "lower.h"
+#include "graph/lower/lower.h"
 #include <stdlib.h>
 #include <string.h>
 

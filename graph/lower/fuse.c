@@ -5,15 +5,15 @@
  * task moves up to the first, which is right where nothing between them touches what it writes, or writes what it
  * reads. So it fuses whatever made the list: other readers of pre, weights of several tiles, gradients with several
  * sources, recomputation, messages are all uses of tiles. */
-#include "node.h"
-#include "program.h"
+#include "graph/describe/node.h"
+#include "graph/lower/program.h"
 #include <stdlib.h>
 
 enum { BETWEEN = 2 }; /* the place of what is between them in the first's uses; it is the second's first */
 
 static const tess_op *const ops[] = {
 #define TESS_OP(name) &tess_op_##name,
-#include "ops.def"
+#include "graph/ops.def"
 };
 
 /* The pair whose second task this may be. */

@@ -5,7 +5,7 @@
  * Where machines have several ranks each, a slice crosses the network once to each of them: in a first message it goes
  * from its owner to the ranks of its own machine, and to that rank of every other which has the owner's place there; in
  * a second these pass it on. So each rank takes and passes on as much as the next. */
-#include "parcels_impl.h"
+#include "graph/lower/parcels_impl.h"
 
 /* From whom place d gets a slice of o's: from o, or from the place of its own machine that o has in its. */
 static int giver(int o, int d, int near)

@@ -7,7 +7,7 @@
  * The shape of a sum. Over ranks it is always a tree over their parts. Within a rank it is a chain, micro-batch by
  * micro-batch, added by the products themselves; or, deterministic, each micro-batch has a leaf of its own, and leaves
  * add up in the same tree over the whole step that one rank alone would use. */
-#include "parcels_impl.h"
+#include "graph/lower/parcels_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

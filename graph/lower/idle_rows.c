@@ -2,7 +2,7 @@
  * they draw no loss, so their values are free and their gradients are zeros: bodies that know of them leave zeros where
  * a row would be computed (codelets/shared/idle.h). How long sequences are is known when a step is fed; the list of
  * tasks is the same for all, and a task has the place where the lengths of its sequences stand. */
-#include "lower.h"
+#include "graph/lower/lower.h"
 
 /* The input that says for all ops what rows see; NULL: some see others', or there is no such input. */
 static const tess_tensor *bounds_of(const tess_lower *L, const bool *wanted)

@@ -8,7 +8,7 @@
  * which are kept for a shorter time. How many of the list are kept is the plan's to say (plan/ways.c), and bits do not
  * depend on it: what one task makes with bits of its own, a product and its gelu, is kept together or made again
  * together. */
-#include "lower.h"
+#include "graph/lower/lower.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -17,7 +17,7 @@
  *
  * Gradients. The first rule that reaches a tensor writes its gradient, later ones add. An op that only passes a
  * gradient on (a residual addition) shares the tile between tensors; who must add to a shared one copies it first. */
-#include "lower.h"
+#include "graph/lower/lower.h"
 #include <stdlib.h>
 #include <string.h>
 

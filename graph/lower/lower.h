@@ -3,8 +3,9 @@
  * gathers.c sends of weights, gradients.c of gradients, and sums.c of all else; updates.c has the updates. */
 #ifndef TESS_LOWER_IMPL_H
 #define TESS_LOWER_IMPL_H
-#include "param.h"
-#include "program.h"
+#include "graph/describe/param.h"
+#include "graph/lower/program.h"
+#include "graph/ops/lowering.h"
 
 /* Lanes of messages: what ranks of a section tell each other. Of that what ranks of the data dimension do is apart from
  * sums over a tensor's ranks, for which its next product waits; and of several machines with several of them each, what
@@ -147,11 +148,8 @@ static inline int tess_lower_tiles(const tess_lower *L, const tess_tensor *t)
 {
     return tess_is_whole(t) ? 1 : L->row_tiles;
 }
-size_t tess_value_bytes(const tess_lower *L, const tess_tensor *t, int i);
 /* Returns the rows of a row tile, of which this rank may have some alone. */
 int64_t tess_rows_of_all(const tess_lower *L, const tess_tensor *t, int i);
-/* Emits the sum of a gradient's tile into another, or its copy. */
-void tess_lower_add(tess_lower *L, const tess_tensor *t, int i, tess_tile *from, tess_tile *to, bool acc);
 
 /* ---- spans of sequences (spans.c, whole_sequences.c) ---- */
 

@@ -1,5 +1,5 @@
 /* Marks of nodes and tensors, before anything is made of them: what a result is made of, and what wants a gradient. */
-#include "lower.h"
+#include "graph/lower/lower.h"
 
 void tess_lower_mark(const tess_tensor *t, bool *wanted)
 {

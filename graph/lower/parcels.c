@@ -2,7 +2,7 @@
  * that meet in a message emit it at the same place, so there is nothing to negotiate. What goes both ways at such a
  * place is one task: messages may then run strictly one after the other, each as soon as the ranks in it have come to
  * it. */
-#include "parcels_impl.h"
+#include "graph/lower/parcels_impl.h"
 #include <stdlib.h>
 
 unsigned tess_lower_data_lane(const tess_lower *L, bool near)

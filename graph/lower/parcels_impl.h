@@ -1,7 +1,7 @@
 /* A message while its parts are put together. */
 #ifndef TESS_PARCELS_IMPL_H
 #define TESS_PARCELS_IMPL_H
-#include "lower.h"
+#include "graph/lower/lower.h"
 
 typedef struct tess_parcel {
     tess_span *span;

@@ -1,6 +1,6 @@
 /* The passes over nodes of one micro-batch, forward and backward; what is recomputed between them, and what is to be
  * done when the last rule has added to a parameter's gradient. */
-#include "lower.h"
+#include "graph/lower/lower.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Programs: the tile tasks of a step, in the order they are submitted. The order is all there is to know about a step
  * before it runs: lifetimes, memory, flops and bytes are read off it. */
-#include "program.h"
+#include "graph/lower/program.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* A program: the tile tasks of a step, in order. It knows no graph: passes write it, the plan reads and marks it. */
 #ifndef TESS_PROGRAM_IMPL_H
 #define TESS_PROGRAM_IMPL_H
-#include "graph.h"
+#include "graph/graph.h"
 
 /* Where a task comes from. */
 typedef struct tess_origin {

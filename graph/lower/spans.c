@@ -1,7 +1,7 @@
 /* Spans: a sequence that is longer than a row tile should be is cut into several. Ops by rows take it so, and
  * attention, which goes over the spans of keys one after the other. What looks along the sequence in another way has
  * them put together (whole_sequences.c). Where a graph has generic ops, row tiles have whole sequences. */
-#include "lower.h"
+#include "graph/lower/lower.h"
 #include <stdlib.h>
 
 enum {

@@ -1,6 +1,6 @@
 /* What ranks that share a tensor, or sequences, add up and give each other within a pass, and the step's scalars, which
  * all ranks add up. */
-#include "parcels_impl.h"
+#include "graph/lower/parcels_impl.h"
 #include <stdlib.h>
 
 /* ---- over the tensor dimension ---- */

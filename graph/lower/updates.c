@@ -5,7 +5,7 @@
  * they come late, in the next step's forward pass, each before the first use of its parameter, where there is work to
  * hide their traffic behind. The same updates give the same bits. Late ones read the loss and the norm of the step
  * before from two tiles of their own. */
-#include "lower.h"
+#include "graph/lower/lower.h"
 #include <stdlib.h>
 
 enum { FAN = 64 };

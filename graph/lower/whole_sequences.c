@@ -3,7 +3,7 @@
  * what it makes is cut up behind it. Where ranks share sequences each of these is one rank's, which has all spans of
  * it while the rule's tasks run; sequences go round as the pieces of gradients do, so the sums are those of one rank.
  */
-#include "lower.h"
+#include "graph/lower/lower.h"
 #include <stdlib.h>
 
 /* A sequence, by its first row tile. */

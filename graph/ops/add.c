@@ -1,5 +1,5 @@
 /* add: y = a + b, elementwise. Its gradient is passed on to both without a copy. */
-#include "lowering.h"
+#include "graph/ops/lowering.h"
 
 static void forward(tess_lower *L, const tess_node *n, int i)
 {

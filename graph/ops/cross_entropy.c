@@ -3,7 +3,7 @@
  * each piece of rows: one task a tile of w for the logits, one for the loss of the rows, then two a tile of w, for
  * dlogits with its share of dx, and for dw. The tiles of a piece are a ring of a few sets: a piece waits until the set
  * it writes was read. */
-#include "lowering.h"
+#include "graph/ops/lowering.h"
 
 enum { SETS = 2 };
 

@@ -1,6 +1,6 @@
 /* dropout: each element is zeroed with probability p and else scaled by 1/(1-p). The mask is drawn again in the
  * backward pass, never stored. */
-#include "lowering.h"
+#include "graph/ops/lowering.h"
 
 static tess_status infer(tess_node *n)
 {

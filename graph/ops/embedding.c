@@ -1,5 +1,5 @@
 /* embedding: y (B,T,C) = scale table (V,C)[ids (B,T)] (+ positions (>=T,C)[t]). */
-#include "lowering.h"
+#include "graph/ops/lowering.h"
 #include <math.h>
 
 static tess_status infer(tess_node *n)

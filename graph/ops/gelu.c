@@ -1,5 +1,5 @@
 /* gelu: elementwise, by the tanh formula or by erf. */
-#include "lowering.h"
+#include "graph/ops/lowering.h"
 
 static tess_status infer(tess_node *n)
 {

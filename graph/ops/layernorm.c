@@ -1,5 +1,5 @@
 /* layernorm: y = (x - mean) / sqrt(var + eps) * gain + bias over the last axis of x (B,T,C), gain and bias (C). */
-#include "lowering.h"
+#include "graph/ops/lowering.h"
 #include <math.h>
 
 static tess_status infer(tess_node *n)

@@ -1,6 +1,6 @@
 /* linear: y (B,T,out) = x (B,T,in) w^T + b, with w (out,in), b (out). A weight of several tiles makes y in stripes of
  * columns, one tile of w after the other: a matrix larger than the memory at hand needs one of its tiles at a time. */
-#include "lowering.h"
+#include "graph/ops/lowering.h"
 
 static tess_status infer(tess_node *n)
 {

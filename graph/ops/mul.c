@@ -1,5 +1,5 @@
 /* mul: y = a b, elementwise. */
-#include "lowering.h"
+#include "graph/ops/lowering.h"
 
 static tess_map_arg *arg(tess_lower *L, const tess_node *n, int i)
 {

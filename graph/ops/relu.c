@@ -1,5 +1,5 @@
 /* relu: max(x, 0), elementwise. */
-#include "lowering.h"
+#include "graph/ops/lowering.h"
 
 static void forward(tess_lower *L, const tess_node *n, int i)
 {

@@ -1,7 +1,7 @@
 /* rescale: y = (z - bias) * m / |w + by b a| + bias: z is x w^T + by (x a^T) b^T + bias, and each row of the matrix
  * that x was multiplied by, of w and what is beside it, becomes one of the length m (DoRA). The lengths are found once
  * for all row tiles, and count as constants in the backward pass. */
-#include "lowering.h"
+#include "graph/ops/lowering.h"
 
 enum { Z, W, A, B, M, BIAS };
 

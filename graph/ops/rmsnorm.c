@@ -1,6 +1,6 @@
 /* rmsnorm: y = x / sqrt(mean(x^2) + eps) * (gain + shift) over the last axis of x (B,T,C), gain (C), or over each run
  * of D of it, as a head is, gain (D). */
-#include "lowering.h"
+#include "graph/ops/lowering.h"
 #include <math.h>
 
 struct attributes {

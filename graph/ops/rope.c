@@ -1,5 +1,5 @@
 /* rope: rotary positions on x (B,T,heads*dim). */
-#include "lowering.h"
+#include "graph/ops/lowering.h"
 #include <math.h>
 
 enum { MOST_PLACE = 1 << 24 }; /* what fp32 counts to */

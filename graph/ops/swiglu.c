@@ -1,5 +1,5 @@
 /* swiglu: y (B,T,C) = silu(a) b, where x (B,T,2C) has the rows of a and b side by side. */
-#include "lowering.h"
+#include "graph/ops/lowering.h"
 
 enum { RUN = 64 }; /* columns that ranks of a tensor have together where the width divides so */
 

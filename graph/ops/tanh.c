@@ -1,5 +1,5 @@
 /* tanh: cap tanh(x / cap), elementwise. */
-#include "lowering.h"
+#include "graph/ops/lowering.h"
 
 static tess_status infer(tess_node *n)
 {

@@ -1,6 +1,6 @@
 /* Marks: where each tile lives and after which uses it leaves, as a value, and once it is decided, in the program. */
-#include "plan.h"
-#include "program.h"
+#include "graph/lower/program.h"
+#include "graph/plan/plan.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,7 +6,7 @@
  * is needed next. Better is an order that knows which moments are crowded: by the prices that prices.c finds while it
  * proves how little any choice must move. And where the time of a step is the measure, more weight on what a step uses
  * last, since its end has no work left to hide traffic behind. Each is tried, and the best of them is taken. */
-#include "plan.h"
+#include "graph/plan/plan.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

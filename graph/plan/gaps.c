@@ -4,7 +4,7 @@
  * then. It is written, if it was since the last time it left; a write is due once for all gaps up to the next use that
  * writes, and charged to the longest, so that it never counts twice. What a task elsewhere reads must be written
  * whether the tile stays or not, and what such a task writes must be read: that is charged to no gap. */
-#include "plan.h"
+#include "graph/plan/plan.h"
 #include <stdlib.h>
 
 /* The use after i whose gap the write of what use w left may still be due in; w where there is none. */

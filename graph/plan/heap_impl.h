@@ -1,7 +1,7 @@
 /* Numbers by a key, the least first: tasks that are ready, and what ends next. */
 #ifndef TESS_HEAP_IMPL_H
 #define TESS_HEAP_IMPL_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* The plan: what a program will hold at each moment, read off its order before it runs. */
-#include "program.h"
+#include "graph/lower/program.h"
 #include <stdlib.h>
 
 /* Bytes live at a time, as the list is walked. */

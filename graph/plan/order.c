@@ -1,7 +1,7 @@
 /* Gaps in order, by a radix sort: there are hundreds of thousands of them in a step of a large model, and they are
  * sorted anew for each amount of slack that is tried. Other than by comparisons that takes a dozen passes, whatever
  * they are. */
-#include "plan.h"
+#include "graph/plan/plan.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,9 +7,9 @@
  *     tess_plan_parallel(uses, seconds, alone, &p, chain);    // p.work / p.path: so many cores could be busy on
  * average
  */
-#include "heap_impl.h"
-#include "plan.h"
-#include "program.h"
+#include "graph/lower/program.h"
+#include "graph/plan/heap_impl.h"
+#include "graph/plan/plan.h"
 #include <stdlib.h>
 #include <string.h>
 

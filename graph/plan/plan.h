@@ -35,7 +35,7 @@
  * be laid out; holds.c reads off a program what it holds; text.c prints a plan. */
 #ifndef TESS_PLAN_H
 #define TESS_PLAN_H
-#include "graph.h"
+#include "graph/graph.h"
 
 /* ---- the list (uses.c makes it from a program) ---- */
 

@@ -6,7 +6,7 @@
  *
  * What StarPU would do by itself is to let go what was not used for longest, which in a step that goes down and up
  * again, and then repeats, is what it needs next. */
-#include "plan.h"
+#include "graph/plan/plan.h"
 #include <stdlib.h>
 
 /* Parts of the room: for tiles that come early and leave late, and for what lies unused between pieces of many sizes.

@@ -3,7 +3,7 @@
  * At its moment a task holds the tiles it uses, workers have their buffers, and a share of the rest is set aside for
  * tiles that come early and leave late (the slack). Keys may say of roles that they stay or leave whatever room there
  * is; of weights that are to leave some may be spared. */
-#include "plan.h"
+#include "graph/plan/plan.h"
 #include <stdlib.h>
 
 /* Tasks from which on fewer amounts of slack are tried, and prices less exact: planning takes its time, too. */

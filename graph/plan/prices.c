@@ -5,7 +5,7 @@
  * choice either pays for its room or would not be bought). So all that could move less that is a lower bound, and the
  * best prices give the best of these bounds. Subgradient steps find them: moments that are sold out become dearer,
  * others cheaper. */
-#include "plan.h"
+#include "graph/plan/plan.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,8 +7,8 @@
  * and is written then. A task begins when it was let in, when the tiles that enter with it have come, and when those it
  * waits for have ended; of the tasks that could, the earlier in the list goes first. A worker for which there is none
  * takes parts of the earliest that runs, until there is one again (runtime/progress/parts.c). */
-#include "heap_impl.h"
-#include "plan.h"
+#include "graph/plan/heap_impl.h"
+#include "graph/plan/plan.h"
 #include <math.h>
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * messages, does one thing after the other; what comes later in the list fills the time in which it waited for
  * something. Tiles enter a level when those that left before have made room. All ranks are taken to be where this one
  * is, so nobody waits for another. */
-#include "plan.h"
+#include "graph/plan/plan.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

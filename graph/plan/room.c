@@ -3,7 +3,7 @@
  * `taken` is what all moments below it gave, over and above what the children, or a leaf's moments, know. Both ends of
  * a stretch climb towards the root; what lies between them are the right siblings on the left path, the left ones on
  * the right. */
-#include "plan.h"
+#include "graph/plan/plan.h"
 #include <stdlib.h>
 
 enum { BLOCK = 16 };

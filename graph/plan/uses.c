@@ -1,6 +1,6 @@
 /* From a program to the list that a plan is made of: tiles and tasks become numbers. */
-#include "plan.h"
-#include "program.h"
+#include "graph/lower/program.h"
+#include "graph/plan/plan.h"
 #include <stdlib.h>
 
 static bool flows(tess_role r)

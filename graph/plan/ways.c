@@ -6,8 +6,8 @@
  * Nothing is decided for tiles until a way is: plans are values, and the best one's marks are applied at the end. All
  * ranks take the same way: by what the rank has to do that does worst in it. They ask each other the same questions in
  * the same order, whatever memory a rank has: one without a GPU or a cap asks with nothing of its own. */
-#include "lower.h"
-#include "plan.h"
+#include "graph/lower/lower.h"
+#include "graph/plan/plan.h"
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* A step within what a machine has: the path that a program's step and the command's take. */
-#include "runtime_messages.h"
-#include "step_impl.h"
+#include "graph/step/step_impl.h"
+#include "runtime/runtime_messages.h"
 
 enum { MiB = 1 << 20, AHEAD = 50000000 }; /* elements, as DeepSpeed prefetches */
 

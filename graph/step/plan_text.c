@@ -1,6 +1,6 @@
 /* The printed plan. In each part of a level the lines before "in all" add up to it; a line that begins with "of it" is
  * within the one above. */
-#include "step_impl.h"
+#include "graph/step/step_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* A step is made of a graph, which knows its steps. */
-#include "step_impl.h"
+#include "graph/step/step_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,7 +6,7 @@
  *
  * with a line U for each of a task's tiles but scratch; fields end with tabs. Two runs of one configuration write the
  * same, whatever their workers and caps are, but for tasks that one of them has and the other does without. */
-#include "step_impl.h"
+#include "graph/step/step_impl.h"
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* What a step holds: the tiles of parameters and states, and what its tasks need beside them. */
-#include "plan.h"
-#include "step_impl.h"
+#include "graph/plan/plan.h"
+#include "graph/step/step_impl.h"
 #include <stdlib.h>
 
 /* The tiles of a parameter and its states that this rank holds, but for the gradients, in the order: weights, masters,

@@ -1,7 +1,7 @@
 /* The inside of a step, for the files that make it, feed it, run it and place its tiles. */
 #ifndef TESS_STEP_IMPL_H
 #define TESS_STEP_IMPL_H
-#include "lower.h"
+#include "graph/lower/lower.h"
 
 struct tess_step {
     tess_graph *g; /* NULL: it was freed */
@@ -19,6 +19,8 @@ struct tess_step {
     tess_step *next, **link;           /* of the graph's steps */
 };
 
+/* Checks what a step of that output is to do (check_step.c). */
+tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c) TESS_NODISCARD;
 /* Checks that the step is one, and that its graph is there. */
 tess_status tess_step_check(const tess_step *s) TESS_NODISCARD;
 /* Lists the tiles of parameters and states that this rank holds, and those of a cache; the caller frees the list. */

@@ -1,7 +1,7 @@
 /* A step as whoever schedules it sees it: its tiles, and its tasks in the order of the list, with those that each waits
  * for. Nothing is kept: a list of 100,000s of tasks goes by, one after the other. */
-#include "plan.h"
-#include "step_impl.h"
+#include "graph/plan/plan.h"
+#include "graph/step/step_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

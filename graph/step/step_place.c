@@ -1,6 +1,6 @@
 /* Placing a step's tiles: what a plan needs of the step, and what it says to it. */
-#include "plan.h"
-#include "step_impl.h"
+#include "graph/plan/plan.h"
+#include "graph/step/step_impl.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

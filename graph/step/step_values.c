@@ -1,5 +1,5 @@
 /* What goes into a step and comes out: inputs are fed, outputs and gradients read. */
-#include "step_impl.h"
+#include "graph/step/step_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* The steps of a graph: what they forget when it is freed, and in a new session. */
-#include "step_impl.h"
+#include "graph/step/step_impl.h"
 #include <stdlib.h>
 
 /* The step is one, and its graph is there. */

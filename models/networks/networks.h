@@ -12,10 +12,10 @@
  */
 #ifndef TESS_NETWORKS_H
 #define TESS_NETWORKS_H
-#include "arrays.h"
-#include "graph.h"
-#include "safetensors.h"
-#include "tessera_networks.h"
+#include "graph/graph.h"
+#include "models/files/data/arrays.h"
+#include "models/files/safetensors/safetensors.h"
+#include "models/networks/tessera_networks.h"
 
 /* ---- an open model ----------------------------------------------------------------------------------------------- */
 

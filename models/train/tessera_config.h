@@ -2,7 +2,7 @@
  * is listed by `tessera train --help`. */
 #ifndef TESSERA_CONFIG_H
 #define TESSERA_CONFIG_H
-#include "tessera_runtime.h"
+#include "runtime/tessera_runtime.h"
 
 #ifdef __cplusplus
 extern "C" {

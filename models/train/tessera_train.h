@@ -1,8 +1,8 @@
 /* tessera.h: a graph's parameters to files and back, and what the command does, by call. */
 #ifndef TESSERA_TRAIN_H
 #define TESSERA_TRAIN_H
-#include "tessera_config.h"
-#include "tessera_graph.h"
+#include "graph/tessera_graph.h"
+#include "models/train/tessera_config.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -14,7 +14,7 @@
  * All ranks make the same calls. Nothing is written but what the program asks for. */
 #ifndef TESSERA_TRAINER_H
 #define TESSERA_TRAINER_H
-#include "tessera_train.h"
+#include "models/train/tessera_train.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,11 +2,11 @@
  * call too, is tessera_train.h. */
 #ifndef TESS_TRAIN_H
 #define TESS_TRAIN_H
-#include "codelets.h"
-#include "config.h"
-#include "graph.h"
-#include "tessera_networks.h"
-#include "tessera_train.h"
+#include "codelets/codelets.h"
+#include "graph/graph.h"
+#include "models/networks/tessera_networks.h"
+#include "models/train/config/config.h"
+#include "models/train/tessera_train.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,8 +2,8 @@
  * its own draws it, so that those who work tell how far they are and nothing else; without a terminal there is none.
  * The state is that of the terminal, of which there is one: between an end and the next beginning it is as at the
  * start. */
-#include "base.h"
-#include "runtime_base.h"
+#include "runtime/base/base.h"
+#include "runtime/runtime_base.h"
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* What the rooms' other folders tell base: which of the ranks this process is, and how all of them end. */
 #ifndef TESS_BASE_IMPL_H
 #define TESS_BASE_IMPL_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <stdatomic.h>
 
 /* Sets what tess_rank and tess_ranks return. */

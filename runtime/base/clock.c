@@ -1,5 +1,5 @@
 /* The clock that all times are of. */
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <time.h>
 
 double tess_seconds(void)

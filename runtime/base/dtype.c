@@ -1,5 +1,5 @@
 /* Element types. */
-#include "runtime.h"
+#include "runtime/runtime.h"
 
 static const struct {
     const char *name;

@@ -1,7 +1,7 @@
 /* What goes wrong, or another way than by itself, on purpose: for tests; not installed. */
 #ifndef TESS_FAULT_HOOKS_H
 #define TESS_FAULT_HOOKS_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 
 /* Of the pieces that the disk tier reads or writes, counted from 1; 0: none. */
 typedef struct tess_fault_hooks {

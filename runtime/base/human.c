@@ -1,5 +1,5 @@
 /* Sizes and times for people. */
-#include "runtime.h"
+#include "runtime/runtime.h"
 
 const char *tess_human_bytes(double bytes)
 {

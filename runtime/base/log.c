@@ -1,5 +1,5 @@
 /* What the run says beside its results: single lines on stderr. */
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <stdarg.h>
 
 void tess_note(const char *format, ...)

@@ -1,5 +1,5 @@
 /* Bookkeeping memory of the host: allocation that ends the program in one line when there is none, and arenas. */
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>

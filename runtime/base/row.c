@@ -1,7 +1,7 @@
 /* The row of the terminal that a bar or a live line stands in, for the last words of a process, which wait for no lock.
  */
-#include "base.h"
-#include "runtime_base.h"
+#include "runtime/base/base.h"
+#include "runtime/runtime_base.h"
 #include <string.h>
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 /* This process as one of the ranks: its number, and its end. Of all that is wrong at an end a person needs one line,
  * the first. So there is a word that says whether it was said, which the ranks of a machine share (ranks/watch.c). */
-#include "base.h"
-#include "runtime_base.h"
+#include "runtime/base/base.h"
+#include "runtime/runtime_base.h"
 #include <unistd.h>
 
 static struct {

@@ -1,6 +1,6 @@
 /* Errors as values: one message a thread, assertions for our own bugs, and the nearest of a list of names. */
-#include "runtime.h"
-#include "runtime_base.h"
+#include "runtime/runtime.h"
+#include "runtime/runtime_base.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -7,8 +7,8 @@
  * full as well: two workers then wait for each other for ever. It is a failure like any other instead. A tile that left
  * RAM once keeps its place on disk until it is freed, so the sum of all tiles that may leave is what the disk must
  * hold, and a plan can tell beforehand. */
-#include "disk.h"
-#include "trace.h"
+#include "runtime/disk/disk.h"
+#include "runtime/trace/trace.h"
 #include <starpu.h>
 #include <stdlib.h>
 #include <string.h>

@@ -21,7 +21,7 @@
  * nothing touches the drives, writes complete at once and what is read is all ones (NaN): the run drains and ends. */
 #ifndef TESS_DISK_IMPL_H
 #define TESS_DISK_IMPL_H
-#include "fault_hooks.h"
+#include "runtime/base/fault_hooks.h"
 #include <liburing.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 /* How fast the drives of a disk tier are, measured with the tier's own engine: tiles past the page cache, as many under
  * way at a time as in a run, in files without a name. Reads and writes alone, and then side by side: what two streams
  * take from each other cannot be told from either. */
-#include "disk.h"
+#include "runtime/disk/disk.h"
 #include <errno.h>
 #include <starpu.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * A swap file has no name where the file system knows O_TMPFILE: whatever ends the run, nothing stays behind. Elsewhere
  * it is .tessera-swap-PID-XXXXXX, locked as long as it is in use, so that a later start can tell a crashed run's file
  * from a living one's and remove it. Its blocks are allocated at once: a run that starts does not meet a full disk. */
-#include "disk.h"
+#include "runtime/disk/disk.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* The queue between StarPU's workers, which hand in transfers of whole tiles, and the threads that move the bytes,
  * which take them piece by piece. Every transfer completes, also after a failure. */
-#include "disk.h"
-#include "progress.h"
-#include "trace.h"
+#include "runtime/disk/disk.h"
+#include "runtime/progress/progress.h"
+#include "runtime/trace/trace.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>

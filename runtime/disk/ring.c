@@ -5,7 +5,7 @@
  * also keeps checksums and bounce copies out of the calls that StarPU makes under its locks. Memory is not registered
  * with the ring: tiles come and go anywhere in RAM, a normal user may lock 8 MiB, and with huge pages a piece is pinned
  * by a single reference. */
-#include "disk.h"
+#include "runtime/disk/disk.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

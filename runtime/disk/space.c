@@ -1,6 +1,6 @@
 /* The disk tier's space, a line of bytes over all directories in which tiles have their places, and the checksums of
  * what lies there. */
-#include "disk.h"
+#include "runtime/disk/disk.h"
 #include <stdlib.h>
 #include <string.h>
 

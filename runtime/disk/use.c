@@ -1,5 +1,5 @@
 /* What the disk tier moved and holds. */
-#include "disk.h"
+#include "runtime/disk/disk.h"
 
 void tess_disk_use_read(tess_disk *d, tess_disk_use *out)
 {

@@ -1,7 +1,7 @@
 /* Choices: a task that computes which tiles others need tells the main thread, which lets those in without the tiles
  * that nobody chose. Only tiles whose home is the disk are left out: a choice that saves nothing is not waited for. */
-#include "flow.h"
-#include "progress.h"
+#include "runtime/flow/flow.h"
+#include "runtime/progress/progress.h"
 
 static bool counts;
 

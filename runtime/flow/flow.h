@@ -2,8 +2,8 @@
  * list (list/) asks both and tells both what was submitted. */
 #ifndef TESS_FLOW_IMPL_H
 #define TESS_FLOW_IMPL_H
-#include "places.h"
-#include "runtime.h"
+#include "runtime/flow/places.h"
+#include "runtime/runtime.h"
 
 /* ---- places.c: empty where nothing flows ---- */
 

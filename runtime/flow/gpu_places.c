@@ -12,11 +12,11 @@
  *
  * What the optimizer alone uses and does not live here has no place: its updates are the cores'. With several GPUs in
  * one process StarPU's choice is all there is. */
-#include "flow.h"
-#include "gpu.h"
-#include "messages.h"
-#include "progress.h"
-#include "trace.h"
+#include "runtime/flow/flow.h"
+#include "runtime/gpu/gpu.h"
+#include "runtime/messages/messages.h"
+#include "runtime/progress/progress.h"
+#include "runtime/trace/trace.h"
 
 static uintptr_t memory;
 

@@ -1,7 +1,7 @@
 /* See places.h. With addresses a place is a stretch of one piece of memory (pool.c). Else it is bytes of a sum. */
-#include "places.h"
-#include "pool_impl.h"
-#include "progress.h"
+#include "runtime/flow/places.h"
+#include "runtime/flow/pool_impl.h"
+#include "runtime/progress/progress.h"
 #include <stdlib.h>
 
 void tess_places_start(tess_places *p, uint64_t room)

@@ -16,7 +16,7 @@
  * itself. (tests/graph/test_flows.c tries it.) */
 #ifndef TESS_PLACES_H
 #define TESS_PLACES_H
-#include "tiles.h"
+#include "runtime/tiles/tiles.h"
 
 typedef struct tess_places tess_places;
 

@@ -1,7 +1,7 @@
 /* The piece is cut into blocks, free or somebody's, in the order of their addresses; of two free ones that meet one is
  * made. There are a few thousand at most, so all is done by walking over them. */
-#include "pool_impl.h"
-#include "runtime.h"
+#include "runtime/flow/pool_impl.h"
+#include "runtime/runtime.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -13,9 +13,9 @@
  * A plan has room for all that a task needs beside what stays. A list without a plan, or between two steps of one, may
  * need more: then tiles whose home is the disk leave that a plan kept in RAM, and when there are none the task has its
  * tiles all the same. */
-#include "flow.h"
-#include "progress.h"
-#include "trace.h"
+#include "runtime/flow/flow.h"
+#include "runtime/progress/progress.h"
+#include "runtime/trace/trace.h"
 
 static void (*leaves)(tess_tile *t); /* hears of each tile that leaves */
 

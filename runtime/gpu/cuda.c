@@ -1,11 +1,11 @@
 /* What is asked of CUDA for a rank's GPUs, in a build that has it: memory of the host, a stream, bodies. A machine that
  * is not here has simulated/gpu.c in this file's place. */
-#include "gpu.h"
-#include "progress.h"
+#include "runtime/gpu/gpu.h"
+#include "runtime/progress/progress.h"
 #include <starpu.h>
 #include <sys/mman.h>
 #ifdef TESS_EMULATED_GPU
-#include "../../tests/gpu/emulated_cuda.h"
+#include "tests/gpu/emulated_cuda.h"
 #endif
 
 tess_body tess_gpu_body(const tess_codelet *cl)

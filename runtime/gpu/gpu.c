@@ -4,9 +4,9 @@
  * A worker drives one GPU through one stream, on which the kernels of its tasks run one after the other. So each worker
  * needs one piece of scratch, and one place where kernels say what failed: both are made at the start, the first
  * through StarPU, which counts it below its limit, the second in host memory that the GPU writes. */
-#include "gpu.h"
-#include "devices.h"
-#include "progress.h"
+#include "runtime/gpu/gpu.h"
+#include "runtime/progress/progress.h"
+#include "runtime/ranks/devices.h"
 #include <starpu.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* GPUs: which are this rank's, what their workers have, and what kernels said. */
 #ifndef TESS_GPU_IMPL_H
 #define TESS_GPU_IMPL_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 
 enum {
     TESS_GPU_ROOM = 64 << 20, /* a worker's scratch: a product's workspace, and as much for the body beside it */

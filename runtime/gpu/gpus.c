@@ -1,7 +1,7 @@
 /* Which of the machine's GPUs are this rank's, and what they hold. */
-#include "devices.h"
-#include "gpu.h"
-#include "share.h"
+#include "runtime/gpu/gpu.h"
+#include "runtime/ranks/devices.h"
+#include "runtime/ranks/share.h"
 #include <starpu.h>
 #include <stdlib.h>
 

@@ -1,11 +1,11 @@
 /* The list of tasks: what is looked at, what is submitted, and what becomes of tiles behind each task. The two flows
  * say which tiles come and go and know nothing of each other; here they are asked in turn, RAM's first, so that what is
  * on its way to a GPU through RAM has room there. */
-#include "list.h"
-#include "flow.h"
-#include "gpu.h"
-#include "messages.h"
-#include "tiles.h"
+#include "runtime/list/list.h"
+#include "runtime/flow/flow.h"
+#include "runtime/gpu/gpu.h"
+#include "runtime/messages/messages.h"
+#include "runtime/tiles/tiles.h"
 #include <string.h>
 
 /* Tasks that StarPU knows of at a time: enough to find work in, few enough that a long accumulation costs no memory and

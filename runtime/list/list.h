@@ -3,7 +3,7 @@
  * between them; profile.c says where the time went, and timeline.c, to the trace, when. */
 #ifndef TESS_LIST_IMPL_H
 #define TESS_LIST_IMPL_H
-#include "progress.h"
+#include "runtime/progress/progress.h"
 #include <starpu.h>
 
 /* ---- timeline.c; called while a step is traced ---- */

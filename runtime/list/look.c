@@ -1,8 +1,8 @@
 /* The main thread's own looks at tiles, in order with the tasks submitted before, and the end of tiles. */
-#include "flow.h"
-#include "list.h"
-#include "progress.h"
-#include "tiles.h"
+#include "runtime/flow/flow.h"
+#include "runtime/list/list.h"
+#include "runtime/progress/progress.h"
+#include "runtime/tiles/tiles.h"
 #include <string.h>
 
 tess_status tess_tile_map(tess_tile *t, int mode, void **data)

@@ -1,7 +1,7 @@
 /* Where the time goes, by codelet: busy in bodies, waiting for data, scheduling around the task, and idle for the rest.
  */
-#include "gpu.h"
-#include "list.h"
+#include "runtime/gpu/gpu.h"
+#include "runtime/list/list.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

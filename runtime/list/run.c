@@ -1,10 +1,10 @@
 /* The worker's side of a task: what StarPU calls unpacks the buffers, runs the codelet's body, and says what it took.
  * Failures stick (progress/fault.c): bodies that start after one do nothing, so the graph drains fast. */
-#include "flow.h"
-#include "gpu.h"
-#include "list.h"
-#include "tiles.h"
-#include "trace.h"
+#include "runtime/flow/flow.h"
+#include "runtime/gpu/gpu.h"
+#include "runtime/list/list.h"
+#include "runtime/tiles/tiles.h"
+#include "runtime/trace/trace.h"
 
 /* Scratch is a worker's own, so that who helps with another's body has some; a GPU's is StarPU's. */
 static bool own_scratch(const tess_use *u)

@@ -1,9 +1,9 @@
 /* What a run that stands still was doing, for the file that patience.c writes: the first tasks that are not done, where
  * each of their tiles is, which worker has what, what each memory holds. Tasks that StarPU knows of are kept in a table
  * for that; the main thread alone puts them there. It is read without locks, since nothing moves any more. */
-#include "gpu.h"
-#include "list.h"
-#include "tiles.h"
+#include "runtime/gpu/gpu.h"
+#include "runtime/list/list.h"
+#include "runtime/tiles/tiles.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 

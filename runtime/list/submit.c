@@ -5,9 +5,9 @@
  * REDUX: the bits of a result do not depend on the scheduler or the number of workers. With a GPU, what has a CUDA body
  * runs there; only codelets whose two bodies have the same bits are StarPU's to place.
  */
-#include "gpu.h"
-#include "list.h"
-#include "tiles.h"
+#include "runtime/gpu/gpu.h"
+#include "runtime/list/list.h"
+#include "runtime/tiles/tiles.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,10 +1,10 @@
 /* Tasks of steps that are traced. The body's times are taken around it where a CPU runs it; those of a GPU's, and when
  * a task was submitted and ready, StarPU knows, once it is asked to keep them. Its clock is another, which drifts
  * against ours by little: the two are compared when a step begins. */
-#include "gpu.h"
-#include "list.h"
-#include "tiles.h"
-#include "trace.h"
+#include "runtime/gpu/gpu.h"
+#include "runtime/list/list.h"
+#include "runtime/tiles/tiles.h"
+#include "runtime/trace/trace.h"
 
 static struct {
     double ahead;   /* our clock, beside StarPU's */

@@ -1,6 +1,6 @@
 /* What bodies are given beside their buffers, what they tell of a failure, and what is known of their codelets. */
-#include "list.h"
-#include "tiles.h"
+#include "runtime/list/list.h"
+#include "runtime/tiles/tiles.h"
 #include <stdarg.h>
 
 struct tess_codelet_state *tess_codelets;

@@ -1,8 +1,8 @@
 /* StarPU's variables. They are the user's: they win over what is set here, and what is set here is taken back at the
  * end, so that a program has the environment that it was given. What StarPU would abort for, or hang, or do with a
  * warning that nobody sees, is refused in one line beforehand. */
-#include "gpu.h"
-#include "machine_impl.h"
+#include "runtime/gpu/gpu.h"
+#include "runtime/machine/machine_impl.h"
 #include <errno.h>
 #include <starpu.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
 /* Starting and stopping StarPU, and all that a run has: each part is told what it is of the machine, and forgets it at
  * the end. */
-#include "flow.h"
-#include "gpu.h"
-#include "list.h"
-#include "machine_impl.h"
-#include "messages.h"
-#include "progress.h"
-#include "tiles.h"
+#include "runtime/flow/flow.h"
+#include "runtime/gpu/gpu.h"
+#include "runtime/list/list.h"
+#include "runtime/machine/machine_impl.h"
+#include "runtime/messages/messages.h"
+#include "runtime/progress/progress.h"
+#include "runtime/tiles/tiles.h"
 #include <stdlib.h>
 
 const tess_machine tess_machine_default; /* all zeros; C has a literal for it */

@@ -1,7 +1,7 @@
 /* What machine.c, which starts and stops StarPU, needs done around it. */
 #ifndef TESS_MACHINE_IMPL_H
 #define TESS_MACHINE_IMPL_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 
 /* ---- environment.c: StarPU's variables ---- */
 

@@ -4,7 +4,7 @@
  *
  * The first start on a machine measures its buses into files beside them, and a second one at that time would read half
  * of these, and end in an assertion: it waits. */
-#include "machine_impl.h"
+#include "runtime/machine/machine_impl.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>

@@ -6,8 +6,8 @@
  *
  * An older StarPU is given the policy itself. The library stays open: StarPU calls it until it has stopped, and whoever
  * starts again finds it as it was. */
-#include "machine_impl.h"
-#include "progress.h"
+#include "runtime/machine/machine_impl.h"
+#include "runtime/progress/progress.h"
 #include <dlfcn.h>
 #include <starpu.h>
 #include <starpu_scheduler.h>

@@ -1,8 +1,8 @@
 /* A message whose tiles are there, as carriers see it: where its spans lie, and its end. */
-#include "messages.h"
-#include "progress.h"
-#include "tiles.h"
-#include "trace.h"
+#include "runtime/messages/messages.h"
+#include "runtime/progress/progress.h"
+#include "runtime/tiles/tiles.h"
+#include "runtime/trace/trace.h"
 #include <stdlib.h>
 
 char *tess_exchange_data(const tess_exchange *e, const tess_span *s)

@@ -10,10 +10,10 @@
  * No deadlock: each rank's list of tasks is in an order that all ranks agree on (graph/lower/lower.c), with both ends
  * of a message at the same place of it, so the earliest task that did not end can run. Spans between the same ranks
  * meet in the order of their tasks: each has the number among those of its direction that its other end has too. */
-#include "messages.h"
-#include "progress.h"
-#include "tiles.h"
-#include "trace.h"
+#include "runtime/messages/messages.h"
+#include "runtime/progress/progress.h"
+#include "runtime/tiles/tiles.h"
+#include "runtime/trace/trace.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Messages: tasks that send tiles to other ranks and take theirs, and what carries them. */
 #ifndef TESS_MESSAGES_IMPL_H
 #define TESS_MESSAGES_IMPL_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <stdatomic.h>
 
 /* A message whose tiles are where its carrier takes them, or on their way there. */

@@ -4,8 +4,8 @@
  * Tags are the numbers of spans, modulo TESS_TAGS. Messages begin as their tiles come, in another order at each end;
  * spans of one tag begin in the same, since one begins when all of its direction with a smaller number / TESS_TAGS
  * have begun. Those stand before it in the list, so no circle comes of it. */
-#include "messages.h"
-#include "ranks.h"
+#include "runtime/messages/messages.h"
+#include "runtime/ranks/ranks.h"
 #include <limits.h>
 #include <starpu.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * knowing of it, as StarPU-MPI, then come by here. A program may have such functions of its own, and a tool may be
  * loaded before MPI: ours are weak, so that the program's are taken, and call on to the next there are. It is a file of
  * its own that needs nothing else, since every program that calls MPI_Test is linked with it. */
-#include "mpi_calls_impl.h"
+#include "runtime/messages/mpi_calls_impl.h"
 #include <dlfcn.h>
 #include <stdatomic.h>
 

@@ -12,8 +12,8 @@
  * Communicators do not block: what takes its time is asked about, so no call waits for a rank that died, and none for a
  * peer. A group that connects two ranks for the first time gets to its stream when both have called their own, which
  * may be long: one lane's must not hold up another's. */
-#include "gpu.h"
-#include "messages.h"
+#include "runtime/gpu/gpu.h"
+#include "runtime/messages/messages.h"
 #include <dlfcn.h>
 #include <starpu.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #if defined TESS_NCCL_OVER_MPI || defined TESS_EMULATED_GPU
-#include "../../tests/gpu/nccl_over_mpi.h"
+#include "tests/gpu/nccl_over_mpi.h"
 #elif defined TESS_HAVE_NCCL && defined STARPU_USE_CUDA
 #include <cuda_runtime_api.h>
 #include <nccl.h>

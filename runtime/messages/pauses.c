@@ -1,8 +1,8 @@
 /* How long the thread that carries messages waits before it looks again whether one has come or gone. MPI cannot say so
  * by itself, and a look that finds nothing costs whoever computes the core and its caches. */
-#include "messages.h"
-#include "progress.h"
-#include "ranks.h"
+#include "runtime/messages/messages.h"
+#include "runtime/progress/progress.h"
+#include "runtime/ranks/ranks.h"
 
 /* While all workers have work looks become rare, and what comes is found late by a small part of what it was waited
  * for. A worker that has none sleeps, and it may be a message that it waits for: then looks go on for a while without a

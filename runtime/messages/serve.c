@@ -1,7 +1,7 @@
 /* The thread of carriers that have none of their own: it begins what has its tiles, and looks what has ended. One that
  * carries in lanes begins the messages of each in the order of the list, one after the other; another begins them as
  * soon as they have their tiles, and all are in one lane. */
-#include "messages.h"
+#include "runtime/messages/messages.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

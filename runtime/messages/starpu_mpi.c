@@ -13,9 +13,9 @@
  *
  * Its thread asks MPI about every request without a pause, as long as a receive is pending, which is nearly always.
  * Between the rounds it rests here, as our own thread does: its MPI_Test comes by profile.c. */
-#include "messages.h"
-#include "mpi_calls_impl.h"
-#include "ranks.h"
+#include "runtime/messages/messages.h"
+#include "runtime/messages/mpi_calls_impl.h"
+#include "runtime/ranks/ranks.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

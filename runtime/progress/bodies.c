@@ -1,11 +1,11 @@
 /* Which workers are in a CPU body, and what of the processor they have had: a task that computes is no standstill. */
-#include "progress.h"
+#include "runtime/progress/progress.h"
 #include <pthread.h>
 #include <starpu.h>
 #include <stdatomic.h>
 #include <time.h>
 #ifdef TESS_EMULATED_GPU
-#include "../../tests/gpu/emulated_cuda.h"
+#include "tests/gpu/emulated_cuda.h"
 #endif
 
 static struct {

@@ -1,6 +1,6 @@
 /* The failure of what runs: of all that tasks say before somebody asks, that of the task that is earliest in the
  * program. */
-#include "progress.h"
+#include "runtime/progress/progress.h"
 #include <pthread.h>
 #include <string.h>
 

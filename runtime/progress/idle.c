@@ -13,7 +13,7 @@
  * Where there are GPUs most tasks are theirs, and one thread submits and another launches: neither shall call the
  * kernel for each of them, to wake workers who find nothing. There the policy says what became ready for a CPU
  * (machine/policy.c), and that a task was submitted or ended says nothing. */
-#include "progress.h"
+#include "runtime/progress/progress.h"
 #include <limits.h>
 #include <linux/futex.h>
 #include <starpu.h>

@@ -1,5 +1,5 @@
 /* Tiles on their way to RAM and out of it, in the order in which they set out. */
-#include "progress.h"
+#include "runtime/progress/progress.h"
 #include <stdlib.h>
 
 static struct {

@@ -2,8 +2,8 @@
  * tiles that come to RAM, or a submission that stands still until tiles have gone; tiles that come to a GPU, or that it
  * is waited for to give room for; messages between ranks. What was under way is counted up to each moment at which it
  * changes, or the number of those who work does. */
-#include "progress.h"
-#include "trace.h"
+#include "runtime/progress/progress.h"
+#include "runtime/trace/trace.h"
 #include <stdatomic.h>
 
 static struct {

@@ -11,8 +11,8 @@
  * more while there is something left, so that no owner wakes a whole machine.
  *
  * Where all are busy a part costs a look at a clock and a step of a counter that nobody else looks at. */
-#include "fault_hooks.h"
-#include "progress.h"
+#include "runtime/base/fault_hooks.h"
+#include "runtime/progress/progress.h"
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>

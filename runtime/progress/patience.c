@@ -8,7 +8,7 @@
  * made ready. A long task is no
  * standstill either while the process computes; a worker that waits in one is. Time is counted in looks, so a process
  * that was stopped (SIGSTOP, a suspended machine) loses none of its patience. */
-#include "progress.h"
+#include "runtime/progress/progress.h"
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>

@@ -1,7 +1,7 @@
 /* What runs and who waits for it: one lock, the tasks that did not end, and the one thing that the main thread waits
  * for, wherever that is. */
-#include "progress.h"
-#include "trace.h"
+#include "runtime/progress/progress.h"
+#include "runtime/trace/trace.h"
 #include <pthread.h>
 
 static struct {

@@ -12,7 +12,7 @@
  */
 #ifndef TESS_PROGRESS_IMPL_H
 #define TESS_PROGRESS_IMPL_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <pthread.h>
 #include <starpu_config.h>
 #include <stdatomic.h>

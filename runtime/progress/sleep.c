@@ -1,5 +1,5 @@
 /* The main thread's sleep while it waits for what others do, and a worker's for the parts that others took. */
-#include "progress.h"
+#include "runtime/progress/progress.h"
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 /* What the main thread waits for, wherever that is, in words: for the line that is said where it waits for ever. */
-#include "progress.h"
+#include "runtime/progress/progress.h"
 #include <stdatomic.h>
 
 static struct {

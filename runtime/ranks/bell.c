@@ -4,7 +4,7 @@
  *
  * A bell is a count in memory that the ranks share. Who rests sleeps while it is as it was before the last look
  * (futex), so no ring is missed. Between machines there are none, and rests are as long as they are. */
-#include "ranks.h"
+#include "runtime/ranks/ranks.h"
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* The kind of CPU that kernels are chosen by, and the cap on it. */
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* The GPUs of this machine, before they are divided. A build without nvcc, or with a StarPU that has no CUDA, has none.
  */
-#include "devices.h"
-#include "runtime.h"
+#include "runtime/ranks/devices.h"
+#include "runtime/runtime.h"
 #include <starpu_config.h>
 
 #if defined TESS_HAVE_CUDA && defined STARPU_USE_CUDA

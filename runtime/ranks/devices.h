@@ -1,7 +1,7 @@
 /* The GPUs of this machine. */
 #ifndef TESS_DEVICES_H
 #define TESS_DEVICES_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 
 enum { TESS_MAX_GPUS = 64 };
 /* Has CUDA load all kernels at its start, where messages may go by NCCL; before anybody calls CUDA. */

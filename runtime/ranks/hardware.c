@@ -1,5 +1,5 @@
 /* What hwloc and the kernel say of the machine, to show it; what of it this process works on is share.c's. */
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <hwloc.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Joining the processes that a launcher started together, and leaving them. */
-#include "base.h"
-#include "ranks.h"
+#include "runtime/base/base.h"
+#include "runtime/ranks/ranks.h"
 #include <stdlib.h>
 
 /* What launchers leave in the environment of those they start, as MPI libraries know them. */

@@ -2,8 +2,8 @@
  * DGX A100 the first two are at node 3), so a rank gets those that are nearest to the cores it was given. And RAM: a
  * tile lies there once, so where a rank's cores are of several nodes its pages are dealt out over these, and every
  * node's memory carries its part of every product (docs/decisions/0025). */
-#include "devices.h"
-#include "share.h"
+#include "runtime/ranks/devices.h"
+#include "runtime/ranks/share.h"
 #include <hwloc.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Who else runs: the processes that mpirun or srun started together, and what their main threads agree on. How they
  * speak with each other is together.c's, the tiles that they send each other are message.c's. A program that no
  * launcher started is rank 0 of 1 and never touches MPI. */
-#include "ranks.h"
-#include "base.h"
+#include "runtime/ranks/ranks.h"
+#include "runtime/base/base.h"
 #include <string.h>
 
 static struct {

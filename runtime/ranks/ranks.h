@@ -2,7 +2,7 @@
  * messages; where a machine is simulated ranks are in one process, and nobody speaks it. */
 #ifndef TESS_RANKS_IMPL_H
 #define TESS_RANKS_IMPL_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 
 /* ranks.c */
 

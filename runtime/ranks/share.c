@@ -5,9 +5,9 @@
  * That is no wish: a wish leaves a variable in the environment of the ranks. Slurm's masks are wishes. What was not
  * wished for is undone, and the machine is divided in whole NUMA nodes where that comes out even, else in cores. With
  * fewer cores than ranks nobody is bound, and the kernel lets them take turns. */
-#include "share.h"
-#include "devices.h"
-#include "ranks.h"
+#include "runtime/ranks/share.h"
+#include "runtime/ranks/devices.h"
+#include "runtime/ranks/ranks.h"
 #include <starpu.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Dividing a machine, as far as it can be thought without one: for share.c, and for tests on machines made up. */
 #ifndef TESS_SHARE_IMPL_H
 #define TESS_SHARE_IMPL_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <hwloc.h>
 
 /* Divides what the ranks of a machine have in mask[rank] into share[rank], new bitmaps. Masks that were asked for are

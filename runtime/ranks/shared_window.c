@@ -1,5 +1,5 @@
 /* Memory that the ranks of a machine share, for words to one another. */
-#include "ranks.h"
+#include "runtime/ranks/ranks.h"
 
 void *tess_window_open(MPI_Comm here, size_t bytes, MPI_Win *window)
 {

@@ -1,9 +1,9 @@
 /* How the main threads of all ranks speak with each other: MPI, started and ended, and the calls that all make
  * together.
  */
-#include "base.h"
-#include "devices.h"
-#include "ranks.h"
+#include "runtime/base/base.h"
+#include "runtime/ranks/devices.h"
+#include "runtime/ranks/ranks.h"
 #include <dlfcn.h>
 #include <math.h>
 #include <sched.h>

@@ -1,8 +1,8 @@
 /* Whether the other ranks of this machine live. One that is killed, by a person or by the kernel for want of memory,
  * says nothing: the others see its process end, and the first of them says so. The launcher then ends them all, or,
  * where it is one that does not, they do. */
-#include "base.h"
-#include "ranks.h"
+#include "runtime/base/base.h"
+#include "runtime/ranks/ranks.h"
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>

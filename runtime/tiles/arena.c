@@ -3,7 +3,7 @@
  * has can be given back, cut to what is needed: huge pages whole, as long as there are any.
  *
  * A list of pieces in the order of addresses covers all of it. It has no lock of its own: slab.c has one. */
-#include "tiles.h"
+#include "runtime/tiles/tiles.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -1,6 +1,6 @@
 /* Digests of tiles, as tasks find them and as they leave them: what tells where two runs part. */
-#include "disk.h"
-#include "tiles.h"
+#include "runtime/disk/disk.h"
+#include "runtime/tiles/tiles.h"
 #include <string.h>
 
 static const tess_digests *kept; /* set while no task runs */

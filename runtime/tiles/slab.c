@@ -4,9 +4,9 @@
  *
  * Beside a GPU, which pins a buffer whole, a buffer stays whole and serves the next one of about its size. Elsewhere
  * its pages serve any (arena.c): without that 4% of a step under a cap went into making pages and giving them back. */
-#include "gpu.h"
-#include "tiles.h"
-#include "trace.h"
+#include "runtime/gpu/gpu.h"
+#include "runtime/tiles/tiles.h"
+#include "runtime/trace/trace.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,10 +1,10 @@
 /* What the tiers below and above RAM have of the run that is started: the disk on which tiles have their places, and
  * what each tier holds. */
-#include "disk.h"
-#include "gpu.h"
-#include "progress.h"
-#include "tiles.h"
-#include "trace.h"
+#include "runtime/disk/disk.h"
+#include "runtime/gpu/gpu.h"
+#include "runtime/progress/progress.h"
+#include "runtime/tiles/tiles.h"
+#include "runtime/trace/trace.h"
 #include <starpu.h>
 #include <stdlib.h>
 

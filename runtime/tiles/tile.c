@@ -1,9 +1,9 @@
 /* Tiles: handles of StarPU that are made without StarPU and registered at their first use. One whose home is the disk
  * has its place there from then on; the others have no fixed home (-1), so that StarPU may hold them wherever a task
  * wants them. */
-#include "progress.h"
-#include "tiles.h"
-#include "trace.h"
+#include "runtime/progress/progress.h"
+#include "runtime/tiles/tiles.h"
+#include "runtime/trace/trace.h"
 #include <stdlib.h>
 
 static const char *const tier_names[] = {"gpu", "cpu", "disk"};

@@ -1,7 +1,7 @@
 /* Tiles as StarPU has them, and the memory below: what a tile is, where its bytes lie in RAM and on disk. */
 #ifndef TESS_TILES_IMPL_H
 #define TESS_TILES_IMPL_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <starpu.h>
 #include <stdatomic.h>
 

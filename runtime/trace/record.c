@@ -1,6 +1,6 @@
 /* A ring of events for each thread that has any to tell. A thread takes one at its first event and gives it back when
  * it ends; rings stay for the next thread, and for the next trace. */
-#include "trace.h"
+#include "runtime/trace/trace.h"
 #include <pthread.h>
 
 atomic_bool tess_trace_on;

@@ -9,7 +9,7 @@
  * are borrowed until tess_trace_settle, which comes before any of them goes. */
 #ifndef TESS_TRACE_IMPL_H
 #define TESS_TRACE_IMPL_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <stdatomic.h>
 
 typedef enum tess_trace_kind {

@@ -7,7 +7,7 @@
  *
  * What a task waited for was told before the task was. So a look takes note of where each ring ends, then learns of all
  * arrivals, also of those told meanwhile, and then writes the events up to where the rings ended. */
-#include "trace.h"
+#include "runtime/trace/trace.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

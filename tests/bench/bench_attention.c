@@ -6,7 +6,7 @@
  * stdin, each with "FORWARD BACKWARD", the milliseconds of the best run of each
  *
  * Each thread has a sequence of its own, as a worker has. */
-#include "codelets.h"
+#include "codelets/codelets.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>

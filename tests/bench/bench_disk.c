@@ -5,7 +5,7 @@
  *
  *     bench_disk [DIR [GiB of tiles [passes [checksum 0|1 [depth [threads 0|1 [chunk KiB]]]]]]]
  */
-#include "disk.h"
+#include "runtime/disk/disk.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <semaphore.h>

@@ -4,7 +4,7 @@
  *
  *     mpirun -n 2 bench_message [MiB each way and turn]
  */
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <stdlib.h>
 #include <string.h>
 

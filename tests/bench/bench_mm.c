@@ -1,6 +1,6 @@
 /* Products of the shapes of a GPT-2 124M training step, one core: the library as it comes, and tess_mm, side by side.
  * Best of several rounds in which both alternate, since other loads of the machine slow both down. */
-#include "mm.h"
+#include "codelets/products/mm.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

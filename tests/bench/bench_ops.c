@@ -1,7 +1,7 @@
 /* GB/s of one core in each codelet that only moves memory, on the calls that tests/ops/NAME.c describes at GPT-2's
  * sizes, beside a memcpy of as many bytes taken in turns with it. With an argument only the codelets whose name holds
  * it run. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 static const char *only;
 
@@ -39,7 +39,7 @@ void op_run(tess_codelet *cl, const void *arg)
 #define TESS_OP(name)                void op_tasks_##name(void);
 #define TESS_CODELET(name)           TESS_OP(name)
 #define TESS_CODELET_SAME_BITS(name) TESS_OP(name)
-#include "ops.def"
+#include "graph/ops.def"
 
 int main(int argc, char **argv)
 {
@@ -49,6 +49,6 @@ int main(int argc, char **argv)
 #define TESS_OP(name)                op_tasks_##name();
 #define TESS_CODELET(name)           TESS_OP(name)
 #define TESS_CODELET_SAME_BITS(name) TESS_OP(name)
-#include "ops.def"
+#include "graph/ops.def"
     return 0;
 }

@@ -6,8 +6,8 @@
  *                                         largest matrix: of 1536 on, those have 128 owners where there are as many
  *                                         ranks
  */
-#include "graph/gpt.h"
-#include "step_impl.h"
+#include "graph/step/step_impl.h"
+#include "tests/graph/gpt.h"
 #include <malloc.h>
 #include <stdlib.h>
 

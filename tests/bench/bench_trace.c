@@ -4,7 +4,7 @@
  *
  *     build/tests/bench_trace [TASKS [MICROSECONDS [STEPS]]]        500 tasks of 500 us, 200 steps
  */
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <stdlib.h>
 #include <time.h>
 

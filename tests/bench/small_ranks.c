@@ -7,8 +7,8 @@
  * The disk tier lies below TMPDIR. A drive that others use, or that is held to a rate, stalls for as long as it likes:
  * on /dev/shm it does not.
  */
-#include "gpt.h"
-#include "models.h"
+#include "models/models.h"
+#include "tests/graph/gpt.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

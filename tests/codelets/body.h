@@ -10,8 +10,8 @@
  */
 #ifndef TESS_TESTS_BODY_H
 #define TESS_TESTS_BODY_H
-#include "check.h"
-#include "codelets.h"
+#include "codelets/codelets.h"
+#include "tests/check.h"
 #include <malloc.h>
 #include <stdarg.h>
 

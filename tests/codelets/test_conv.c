@@ -1,10 +1,10 @@
 /* Convolutions beside sums written out in double: by the library, and as products of patches. */
 #define CHECK_MAIN
-#include "body.h"
-#include "conv_impl.h"
-#include "mm.h"
-#include "ops/convolutions.h"
-#include "walk.h"
+#include "codelets/any/walk.h"
+#include "codelets/products/mm.h"
+#include "codelets/windows/conv_impl.h"
+#include "tests/codelets/body.h"
+#include "tests/ops/convolutions.h"
 
 enum { SPACE = TESS_CONV_SPACE };
 

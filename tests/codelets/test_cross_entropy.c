@@ -1,7 +1,7 @@
 /* The head and its loss against sums in double: vocabularies that no tile divides, rows in the middle of wider tiles,
  * targets that do not count, bias, += and =, logits in the hundreds. */
 #define CHECK_MAIN
-#include "body.h"
+#include "tests/codelets/body.h"
 
 /* What the oracle makes of one problem: gradients of the sum of losses times env.loss_scale[0]. */
 typedef struct want {

@@ -1,9 +1,9 @@
 /* The functions that bodies are made of, against the C library in double; and what codelets do far from what
  * tests/ops/ describes. */
 #define CHECK_MAIN
-#include "any.h"
-#include "body.h"
-#include "vector.h"
+#include "codelets/any.h"
+#include "codelets/shared/vector.h"
+#include "tests/codelets/body.h"
 
 /* ---- a GPU's attention ------------------------------------------------------------------------------------------- */
 

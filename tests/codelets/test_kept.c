@@ -1,8 +1,8 @@
 /* Moments in fewer bits: the dice's mean and bounds, the 8 bits beside bitsandbytes', what is read and written again,
  * and that no cut of a matrix changes a bit. */
 #define CHECK_MAIN
-#include "body.h"
-#include "kept_impl.h"
+#include "codelets/optimizers/kept_impl.h"
+#include "tests/codelets/body.h"
 
 /* ---- 16 bits ---- */
 
@@ -57,10 +57,10 @@ static const struct bnb_case {
     float scale, x[BLOCK];
     uint8_t code[BLOCK];
 } bnb[] = {
-#include "fixtures/int8_blocks.inc"
+#include "tests/codelets/fixtures/int8_blocks.inc"
 };
 static const float map_of[2][256] = {
-#include "fixtures/int8_map.inc"
+#include "tests/codelets/fixtures/int8_map.inc"
 };
 
 TEST(codes_are_those_of_bitsandbytes)

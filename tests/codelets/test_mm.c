@@ -1,8 +1,8 @@
 /* Products of matrices against sums in double: every form, odd sizes, parts of wider matrices, packed operands. */
 #define CHECK_MAIN
-#include "check.h"
-#include "codelets.h"
-#include "mm.h"
+#include "codelets/codelets.h"
+#include "codelets/products/mm.h"
+#include "tests/check.h"
 #include <pthread.h>
 #include <unistd.h>
 

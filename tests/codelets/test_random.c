@@ -1,7 +1,7 @@
 /* Random bits, and the normal numbers that are drawn from them. */
 #define CHECK_MAIN
-#include "body.h"
-#include "vector.h"
+#include "codelets/shared/vector.h"
+#include "tests/codelets/body.h"
 
 enum { DRAWS = 1 << 16 };
 

@@ -1,6 +1,6 @@
 /* Sums whose bits no order of their terms changes, and sums by a tree. */
 #define CHECK_MAIN
-#include "body.h"
+#include "tests/codelets/body.h"
 
 static double value_of(double x)
 {

@@ -4,7 +4,7 @@
  *
  * KEY is disk (a directory; a cap on RAM goes with it), ram (MiB), every (blocks between kept activations), stage,
  * tensor, pipeline, bf16. It goes on from the newest checkpoint in DIR, and leaves another and the model. */
-#include "own_ops.h"
+#include "tests/docs/own_ops.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <tessera.h>

@@ -1,7 +1,7 @@
 /* The library as who links it has it: the documented program on one rank and on two, and what is installed, moved to
  * another place, compiled against in C and in C++. */
 #define CHECK_MAIN
-#include "check.h"
+#include "tests/check.h"
 #include <stdarg.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 /* Files for parsers that want a path. */
-#include "fuzz.h"
+#include "tests/fuzz/fuzz.h"
 #include <fcntl.h>
 #include <ftw.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
  */
 #ifndef TESS_TESTS_FUZZ_H
 #define TESS_TESTS_FUZZ_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <stdlib.h>
 #include <string.h>
 

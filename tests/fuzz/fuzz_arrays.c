@@ -2,8 +2,8 @@
  *
  * The input: a byte that is odd for a .safetensors and says beside that what is wanted of it, and the rest is the file.
  */
-#include "arrays.h"
-#include "fuzz.h"
+#include "models/files/data/arrays.h"
+#include "tests/fuzz/fuzz.h"
 
 int fuzz_taken;
 const int fuzz_cases = 40000;

@@ -1,7 +1,7 @@
 /* Any bytes as a chat template: it is refused, or conversations are written with it, the same each time, and what the
  * assistant says of them is told or said to be untold. */
-#include "chat.h"
-#include "fuzz.h"
+#include "models/files/chat/chat.h"
+#include "tests/fuzz/fuzz.h"
 
 int fuzz_taken;
 const int fuzz_cases = 30000;

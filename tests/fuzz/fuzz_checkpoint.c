@@ -2,8 +2,8 @@
  *
  * The input: two bytes with the length of state.json, state.json, and the rest is states.safetensors. The model is a
  * matrix and a vector, each in one piece; no StarPU runs. */
-#include "checkpoint.h"
-#include "fuzz.h"
+#include "models/train/checkpoint/checkpoint.h"
+#include "tests/fuzz/fuzz.h"
 #include <sys/stat.h>
 
 int fuzz_taken;

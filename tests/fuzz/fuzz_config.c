@@ -3,8 +3,8 @@
  *
  * The input: the JSON file; behind each 0 a setting of the command line, KEY=VALUE, or, where it begins with TESSERA_,
  * a variable of the environment. The number of ranks follows from the size. */
-#include "config.h"
-#include "fuzz.h"
+#include "models/train/config/config.h"
+#include "tests/fuzz/fuzz.h"
 
 int fuzz_taken;
 const int fuzz_cases = 8000;

@@ -1,6 +1,6 @@
 /* Any bytes as the graph.json of an exported network without weights: it is refused, or becomes a step that trains. */
-#include "fuzz.h"
-#include "networks.h"
+#include "models/networks/networks.h"
+#include "tests/fuzz/fuzz.h"
 
 int fuzz_taken;
 const int fuzz_cases = 10000;

@@ -1,8 +1,8 @@
 /* Any bytes as a Megatron pair or an llm.c file: they are refused, or every sample that they offer can be read.
  *
  * The input: a byte that is odd for Megatron, two of the index's size, the index, and the rest is the .bin. */
-#include "data.h"
-#include "fuzz.h"
+#include "models/files/data/data.h"
+#include "tests/fuzz/fuzz.h"
 
 int fuzz_taken;
 const int fuzz_cases = 40000;

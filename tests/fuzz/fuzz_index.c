@@ -1,6 +1,6 @@
 /* Any bytes as the index of a model in shards: it is refused, or every tensor that it names is where it says. */
-#include "fuzz.h"
-#include "safetensors.h"
+#include "models/files/safetensors/safetensors.h"
+#include "tests/fuzz/fuzz.h"
 #include <stdio.h>
 
 int fuzz_taken;

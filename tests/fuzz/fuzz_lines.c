@@ -1,7 +1,7 @@
 /* Any bytes as a .jsonl: it is refused, or every sample that it offers can be read and is what a step may be fed with,
  * also by way of the index that the first reading leaves. The first byte chooses what the model learns, and how. */
-#include "data.h"
-#include "fuzz.h"
+#include "models/files/data/data.h"
+#include "tests/fuzz/fuzz.h"
 #include <unistd.h>
 
 int fuzz_taken;

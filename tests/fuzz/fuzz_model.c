@@ -1,6 +1,6 @@
 /* Any bytes as a model's config.json: it is refused, or its graph can be described. */
-#include "fuzz.h"
-#include "networks.h"
+#include "models/networks/networks.h"
+#include "tests/fuzz/fuzz.h"
 #include <jansson.h>
 
 int fuzz_taken;

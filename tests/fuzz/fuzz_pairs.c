@@ -3,8 +3,8 @@
  *
  * The input: what vocab.json has beside the 256 tokens of bytes, merges.txt, tokenizer_config.json,
  * special_tokens_map.json, added_tokens.json, with a 0 between them. */
-#include "fuzz.h"
-#include "tokenizer.h"
+#include "models/files/tokenizer/tokenizer.h"
+#include "tests/fuzz/fuzz.h"
 
 int fuzz_taken;
 const int fuzz_cases = 3000;

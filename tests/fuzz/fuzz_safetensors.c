@@ -1,6 +1,6 @@
 /* Any bytes as a safetensors file: it is refused, or every element that it offers can be read. */
-#include "fuzz.h"
-#include "safetensors.h"
+#include "models/files/safetensors/safetensors.h"
+#include "tests/fuzz/fuzz.h"
 
 int fuzz_taken;
 const int fuzz_cases = 20000;

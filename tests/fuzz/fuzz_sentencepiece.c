@@ -1,7 +1,7 @@
 /* Any bytes as a tokenizer.model: it is refused, or a text goes through it and back. The first byte says whether blanks
  * come before a text once or behind each special token. */
-#include "fuzz.h"
-#include "tokenizer.h"
+#include "models/files/tokenizer/tokenizer.h"
+#include "tests/fuzz/fuzz.h"
 
 int fuzz_taken;
 const int fuzz_cases = 8000;

@@ -1,8 +1,8 @@
 /* Any bytes as a text: what is no UTF-8 is refused, and everything else becomes the same tokens in one go or piece by
  * piece, from which a tokenizer of bytes gives it back as it was. The first byte chooses the tokenizer. */
-#include "fuzz.h"
-#include "text.h"
-#include "tokenizer.h"
+#include "models/files/base/text.h"
+#include "models/files/tokenizer/tokenizer.h"
+#include "tests/fuzz/fuzz.h"
 
 int fuzz_taken;
 const int fuzz_cases = 8000;

@@ -2,8 +2,8 @@
  *
  * The input: the file, a 0, the text. A byte 1 in the file stands for the members of a byte-level vocabulary, ids 0 to
  * 255, without which none is taken. */
-#include "fuzz.h"
-#include "tokenizer.h"
+#include "models/files/tokenizer/tokenizer.h"
+#include "tests/fuzz/fuzz.h"
 
 int fuzz_taken;
 const int fuzz_cases = 3000;

@@ -1,9 +1,9 @@
 /* Any bytes as the cache of this machine's yardsticks: whatever it holds, every rate is one afterwards. A byte 1 in the
  * input stands for what the file says this machine is; nothing is measured. */
-#include "codelets.h"
-#include "fuzz.h"
-#include "models.h"
-#include "yardstick.h"
+#include "codelets/codelets.h"
+#include "models/models.h"
+#include "models/train/rates/yardstick.h"
+#include "tests/fuzz/fuzz.h"
 #include <math.h>
 #include <stdio.h>
 #include <sys/stat.h>

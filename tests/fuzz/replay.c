@@ -1,6 +1,6 @@
 /* A fuzz target without a fuzzer: goes through its kept corpus, which has its name, and fixed changes of it, some
  * seconds' worth. With arguments through those files alone, as libFuzzer does: to see a finding again. */
-#include "fuzz.h"
+#include "tests/fuzz/fuzz.h"
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* The first GPU as the device. */
-#include "device.h"
+#include "tests/gpu/device.h"
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* The CPU as the device: buffers have their very size, so that a sanitizer sees what is beyond. */
-#include "device.h"
+#include "tests/gpu/device.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -226,7 +226,7 @@ inline int architecture()
     return said ? atoi(said) : turns[emulated_turn % 3];
 }
 } // namespace emulate
-#include "emulated_shared.h"
+#include "tests/gpu/emulated_shared.h"
 namespace emulate
 {
 inline void run_block()
@@ -401,7 +401,7 @@ static inline float normcdff(float x)
     return 0.5f * erfcf(-0.707106781f * x);
 }
 
-#include "emulated_ptx.h"
+#include "tests/gpu/emulated_ptx.h"
 
 /* ---- launching: cuda_impl.h's ---- */
 

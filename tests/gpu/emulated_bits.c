@@ -6,8 +6,8 @@
  *
  * Left as they are: what a codelet promises (either), what moves values or counts, and the parts of fusions that round
  * between them, as the kernels of norms do. */
-#include "codelets.h"
-#include "emulated_cuda.h"
+#include "codelets/codelets.h"
+#include "tests/gpu/emulated_cuda.h"
 #include <stdlib.h>
 #include <string.h>
 

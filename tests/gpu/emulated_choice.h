@@ -1,9 +1,9 @@
 /* emulated_choice: what tests of ops share that may be cuDNN's, whose stand-in is emulated_dnn.cpp. */
 #ifndef TESS_TESTS_EMULATED_CHOICE_H
 #define TESS_TESTS_EMULATED_CHOICE_H
-#include "cudnn_choice.h"
-#include "emulated_dnn.h"
-#include "kernels.h"
+#include "codelets/shared/cudnn_choice.h"
+#include "codelets/shared/kernels.h"
+#include "tests/gpu/emulated_dnn.h"
 
 static inline tess_cudnn_choice emulated_choose(tess_body settle, bool wanted, bool trusted)
 {

@@ -25,7 +25,7 @@
  *     TESS_EMULATED_REPORT=FILE    to which a line is added at the end: contexts, copies, and what was loaded when
  *
  * The program's own symbols come before those of the libraries, so this takes the place of libcudart for StarPU too. */
-#include "emulated_cuda.h"
+#include "tests/gpu/emulated_cuda.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

@@ -2,7 +2,7 @@
  * halves of it, know of each other, and what the runtime calls in the place of a launch. */
 #ifndef TESS_TESTS_EMULATED_CUDA_H
 #define TESS_TESTS_EMULATED_CUDA_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <cuda_runtime_api.h>
 
 enum { EMULATED_DEVICES = 8 };

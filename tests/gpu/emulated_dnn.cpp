@@ -3,14 +3,14 @@
  * in its type. It refuses what the header forbids: an attribute that a descriptor does not have, of another type, or
  * too late; one that lacks; sides that do not fit; tensors that nobody made, or two of one number; pointers that lack
  * or are not aligned; dead handles. The workspace is NaN before it runs. */
-#include "emulated_dnn.h"
-#include "cudnn_names.h"
-#include "emulated_runtime.h"
+#include "tests/gpu/emulated_dnn.h"
+#include "codelets/shared/cudnn_names.h"
+#include "tests/gpu/emulated_runtime.h"
 #define _Noreturn [[noreturn]]
 extern "C" {
-#include "codelets.h"
+#include "codelets/codelets.h"
 }
-#include "scalar.h"
+#include "codelets/shared/scalar.h"
 #include <map>
 #include <vector>
 

@@ -10,8 +10,8 @@
  * A stream has one number, when all that is on it has ended; a link has one for each way. What depends on contents goes
  * on, since scalars are zeroed and small copies are made. StarPU is told of the machine's cores and RAM by hwloc
  * (tests/gpu/dry). */
-#include "emulated_cuda.h"
-#include "simulated.h"
+#include "tests/gpu/emulated_cuda.h"
+#include "tools/simulate/simulated.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>

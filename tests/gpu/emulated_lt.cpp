@@ -2,10 +2,10 @@
  * product, and where the header says what is right and not that something else is refused, it does the wrong thing: a
  * bias of another type than C's is read by its bits, and a sum that is split where k is ragged loses its end, as was
  * seen on Hopper. So mm.cu has to be right and cannot be lucky. */
-#include "emulated_lt.h"
+#include "tests/gpu/emulated_lt.h"
 #define _Noreturn [[noreturn]]
 extern "C" {
-#include "codelets.h"
+#include "codelets/codelets.h"
 }
 
 emulated_lt emulated_library;

@@ -4,7 +4,7 @@
  * says. */
 #ifndef TESS_TESTS_EMULATED_LT_H
 #define TESS_TESTS_EMULATED_LT_H
-#include "emulated_runtime.h"
+#include "tests/gpu/emulated_runtime.h"
 #include <cstddef>
 #include <cstdint>
 

@@ -1,3 +1,4 @@
 /* mm.cu for the CPU: its own source, over the library of emulated_lt.cpp. */
-#include "emulated_names.h"
-#include "mm.cu"
+#include "tests/gpu/emulated_names.h" /* first */
+
+#include "codelets/products/mm.cu"

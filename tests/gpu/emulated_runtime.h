@@ -2,7 +2,7 @@
  * ever left to wait for. */
 #ifndef TESS_TESTS_EMULATED_RUNTIME_H
 #define TESS_TESTS_EMULATED_RUNTIME_H
-#include "emulate.h"
+#include "tests/gpu/emulate.h"
 #include <cstdlib>
 #include <cstring>
 

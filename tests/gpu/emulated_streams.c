@@ -4,7 +4,7 @@
  * target is NaN, and what another stream has may come between; a device does one thing at a time, and a body finds its
  * inputs when its turn comes. A stream or an event of before a reset, or of another device than the thread's, ends the
  * program where CUDA returns an error that StarPU would print. */
-#include "emulated_cuda.h"
+#include "tests/gpu/emulated_cuda.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>

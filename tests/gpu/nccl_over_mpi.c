@@ -7,10 +7,10 @@
  * in progress until both have called their own, and only then on its stream. Nothing else may be asked of that
  * communicator meanwhile, and no event be recorded on its stream. A group is in progress once it was called, in any
  * case. */
-#include "nccl_over_mpi.h"
-#include "runtime.h"
+#include "tests/gpu/nccl_over_mpi.h"
+#include "runtime/runtime.h"
 #ifdef TESS_EMULATED_GPU
-#include "emulated_cuda.h"
+#include "tests/gpu/emulated_cuda.h"
 #endif
 #include <mpi.h>
 #include <stdlib.h>

@@ -4,9 +4,9 @@
  * TESS_SEED draws other inputs. */
 #define main check_main
 #define CHECK_MAIN
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 #undef main
-#include "device.h"
+#include "tests/gpu/device.h"
 #include <dlfcn.h>
 
 enum { ROOM = 64 << 20 };
@@ -122,7 +122,7 @@ void op_run(tess_codelet *cl, const void *arg)
     op_forget();
 }
 
-#include "ops/cases.h"
+#include "tests/ops/cases.h"
 
 int main(int argc, char **argv)
 {

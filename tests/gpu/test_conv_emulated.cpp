@@ -1,15 +1,15 @@
 /* any_conv.cu with cuDNN's convolutions, those of emulated_dnn.cpp, beside its own, which test_bodies compares with the
  * CPU's: the same results but for rounding where the library is asked, and the same bits where it is not; in as much
  * room as there is; what is done where it refuses or is wrong; and that everything that was made is given back. */
-#include "emulated_names.h"
+#include "tests/gpu/emulated_names.h"
 
-#include "cudnn_names.h"
-#include "emulated_choice.h"
+#include "codelets/shared/cudnn_names.h"
+#include "tests/gpu/emulated_choice.h"
 #define CHECK_MAIN
-#include "check.h"
+#include "tests/check.h"
 #include <vector>
 extern "C" {
-#include "ops/convolutions.h"
+#include "tests/ops/convolutions.h"
 void tess_emulated_conv_cudnn(const tess_work *w);
 void tess_emulated_any_conv_bf16(const tess_work *w);
 void tess_emulated_any_conv_input_bf16(const tess_work *w);

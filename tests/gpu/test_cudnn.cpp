@@ -1,15 +1,15 @@
 /* The graphs of sdpa_impl.h and conv_cudnn_impl.h, and NVIDIA's own library, where it is found: without a device, which
  * it knows by its properties, it takes the graphs, chooses engines whose bits are the same each time, compiles them,
  * and says what workspace they want. What a kernel computes needs the device. */
-#include "emulated_names.h"
+#include "tests/gpu/emulated_names.h"
 
 static const char *find_library();
 #define DNN_SONAME find_library()
-#include "conv_cudnn_impl.h"
-#include "sdpa_impl.h"
+#include "codelets/attention/sdpa_impl.h"
+#include "codelets/windows/conv_cudnn_impl.h"
 #define CHECK_MAIN
 #define main check_main
-#include "check.h"
+#include "tests/check.h"
 #undef main
 
 static const char *find_library()

@@ -1,5 +1,5 @@
 /* cudnn_names.h beside NVIDIA's own header; that it compiles is the test. */
-#include "cudnn_names.h"
+#include "codelets/shared/cudnn_names.h"
 #include <cudnn_graph.h>
 
 #define SAME(ours, theirs) static_assert((int)ours == (int)theirs, #theirs)

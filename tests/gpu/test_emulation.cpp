@@ -4,9 +4,9 @@
  * sums are those of plain loops. Then the same with each text a letter off, one letter after the other: that must be
  * refused, or show in the sums. So the strings that a GPU gets are those that ran. */
 #define TESS_EMULATED
-#include "tensor_cores.h"
+#include "codelets/shared/tensor_cores.h"
 #define CHECK_MAIN
-#include "check.h"
+#include "tests/check.h"
 #include <sys/wait.h>
 #include <unistd.h>
 

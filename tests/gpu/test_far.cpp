@@ -4,10 +4,10 @@
  * memory that nobody touched, of which the last rows have something in them. The emulation runs the first and the last
  * blocks of each launch, and the last rows must come out as those of a tile that has no others. */
 #define TESS_EMULATED
-#include "exact.h"
-#include "kernels.h"
+#include "codelets/shared/exact.h"
+#include "codelets/shared/kernels.h"
 #define CHECK_MAIN
-#include "check.h"
+#include "tests/check.h"
 #include <stdarg.h>
 #include <sys/mman.h>
 

@@ -6,9 +6,9 @@
  */
 #define main check_main
 #define CHECK_MAIN
-#include "check.h"
+#include "tests/check.h"
 #undef main
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,16 +3,16 @@
  * bits, and of ones, whose sums must be k to the last bit. Built twice: on a GPU at the sizes of models, where the
  * library takes the kernels that count, and over the emulated library, which refuses what it may. Exit 77 without a
  * GPU. */
-#include "kernels.h"
+#include "codelets/shared/kernels.h"
 #define main check_main
 #define CHECK_MAIN
-#include "check.h"
+#include "tests/check.h"
 #undef main
 extern "C" {
-#include "device.h"
+#include "tests/gpu/device.h"
 }
 #ifdef TESS_EMULATED
-#include "emulated_lt.h"
+#include "tests/gpu/emulated_lt.h"
 #else
 #include <cublasLt.h>
 #endif

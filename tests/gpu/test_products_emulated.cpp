@@ -1,3 +1,3 @@
 /* test_products.cu over the emulated library. */
-#include "emulated_names.h"
-#include "test_products.cu"
+#include "tests/gpu/emulated_names.h"
+#include "tests/gpu/test_products.cu"

@@ -1,11 +1,11 @@
 /* attention.cu with cuDNN's kernels, those of emulated_dnn.cpp, beside its own: the same results but for rounding where
  * the library is asked, and the same bits where it is not; what it is asked; what is done where it refuses, is wrong,
  * or has no room; and that everything that was made is given back. */
-#include "emulated_names.h"
+#include "tests/gpu/emulated_names.h"
 
-#include "emulated_choice.h"
+#include "tests/gpu/emulated_choice.h"
 #define CHECK_MAIN
-#include "check.h"
+#include "tests/check.h"
 #include <vector>
 extern "C" {
 void tess_emulated_attention_library(const tess_work *w);

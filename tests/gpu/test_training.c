@@ -9,9 +9,9 @@
  * fail. */
 #define main check_main
 #define CHECK_MAIN
-#include "check.h"
+#include "tests/check.h"
 #undef main
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <sys/wait.h>
 #include <unistd.h>
 

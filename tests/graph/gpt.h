@@ -1,7 +1,7 @@
 /* GPT's blocks in any size, for what measures or counts. */
 #ifndef TESS_TESTS_GPT_H
 #define TESS_TESTS_GPT_H
-#include "graph.h"
+#include "graph/graph.h"
 #include <stdio.h>
 
 static inline tess_tensor *gpt_weight(tess_graph *g, int layer, const char *name, int64_t rows, int64_t columns)

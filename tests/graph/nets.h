@@ -1,7 +1,7 @@
 /* Small networks that between them use every op, for tests of the graph room. */
 #ifndef TESS_TESTS_NETS_H
 #define TESS_TESTS_NETS_H
-#include "graph/params.h"
+#include "tests/graph/params.h"
 
 enum { B = 3, T = 37, C = 20, V = 101 }; /* odd on purpose: nothing divides */
 enum { NET_BATCHES = 18 };               /* of B samples, that there are */

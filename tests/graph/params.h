@@ -1,8 +1,8 @@
 /* What tests do with the parameters of a graph between steps. */
 #ifndef TESS_TESTS_PARAMS_H
 #define TESS_TESTS_PARAMS_H
-#include "check.h"
-#include "graph.h"
+#include "graph/graph.h"
+#include "tests/check.h"
 
 #define OK(expr)                                                                                                       \
     do {                                                                                                               \

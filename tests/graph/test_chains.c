@@ -1,8 +1,8 @@
 /* Chains of tasks: fewer of them, the same bits, whatever the network, the order of the list and the update. */
 #define CHECK_MAIN
-#include "graph/gpt.h"
-#include "graph/nets.h"
-#include "lower.h"
+#include "graph/lower/lower.h"
+#include "tests/graph/gpt.h"
+#include "tests/graph/nets.h"
 
 static const uint64_t ALL = UINT64_MAX;
 

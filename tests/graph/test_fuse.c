@@ -1,7 +1,7 @@
 /* Linears and gelus, additions and norms become one task where they may, and nowhere else. */
 #define CHECK_MAIN
-#include "graph/nets.h"
-#include "lower.h"
+#include "graph/lower/lower.h"
+#include "tests/graph/nets.h"
 
 /* What a program has, in tasks. */
 struct counts {

@@ -1,6 +1,6 @@
 /* The graph room: shapes, gradients by finite differences, and the bits that must not depend on how a step is run. */
 #define CHECK_MAIN
-#include "nets.h"
+#include "tests/graph/nets.h"
 
 #ifdef __SANITIZE_ADDRESS__ /* which is slow, and looks at accesses, not at figures: less of the same */
 enum { SANITIZED = 1 };

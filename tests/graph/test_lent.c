@@ -1,7 +1,7 @@
 /* Tiles that a program is lent: activations as a step makes them, parameters between steps. Its own StarPU tasks read
  * what is there, with and without a cap, and a step with a watch has the bits of one without. */
 #define CHECK_MAIN
-#include "graph/nets.h"
+#include "tests/graph/nets.h"
 #include <starpu.h>
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 /* What a program of the public headers may get wrong: each mistake is TESS_INVALID with a message that says which,
  * never an abort or a read outside of a tile, and what is right goes on working after it. */
 #define CHECK_MAIN
-#include "graph/nets.h"
+#include "tests/graph/nets.h"
 #include <unistd.h>
 
 static const tess_step_conf training = {.train = true, .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8}};

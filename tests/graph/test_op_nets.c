@@ -1,18 +1,18 @@
 /* Each op in a network of its own (tests/ops/NAME.c): its gradient by finite differences, and the same bits when blocks
  * are recomputed, whoever runs the tasks. */
 #define CHECK_MAIN
-#include "graph/nets.h"
-#include "ops/ops.h"
+#include "tests/graph/nets.h"
+#include "tests/ops/ops.h"
 
 #define TESS_OP(name) tess_tensor *op_net_##name(tess_graph *g, tess_tensor *x, int layer);
-#include "ops.def"
+#include "graph/ops.def"
 
 static const struct {
     const char *name;
     net_body body;
 } nets[] = {
 #define TESS_OP(name) {#name, op_net_##name},
-#include "ops.def"
+#include "graph/ops.def"
 };
 enum { NETS = sizeof nets / sizeof *nets };
 static int which;

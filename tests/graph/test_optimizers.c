@@ -1,7 +1,7 @@
 /* Each optimizer, 50 steps beside torch's, or DeepSpeed's, of the same name: losses and what the parameters come to be;
  * what is held for it; and what a program may get wrong. */
 #define CHECK_MAIN
-#include "graph/params.h"
+#include "tests/graph/params.h"
 
 enum { V = 11, C = 6, B = 2, T = 8, STEPS = 50, ELEMENTS = V * C + C * C + C + V * C };
 
@@ -11,7 +11,7 @@ static const struct torch_case {
     bool groups;
     double loss[STEPS], after[ELEMENTS];
 } torch[] = {
-#include "fixtures/optimizers.inc"
+#include "tests/graph/fixtures/optimizers.inc"
 };
 enum { CASES = sizeof torch / sizeof *torch };
 

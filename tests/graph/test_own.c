@@ -1,8 +1,8 @@
 /* Ops from outside, in one process: their gradients against finite differences, their bits under recomputation, other
  * orders and caps, and what a description may get wrong. What ranks do with them is in docs/test_library.c. */
 #define CHECK_MAIN
-#include "docs/own_ops.h"
-#include "graph/nets.h"
+#include "tests/docs/own_ops.h"
+#include "tests/graph/nets.h"
 #include <unistd.h>
 
 static const tess_op *ema, *gated, *mixed;

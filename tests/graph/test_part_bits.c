@@ -2,8 +2,8 @@
  * trained by one worker and by as many as StarPU has, whose owners leave their parts to others. Nor do they depend on
  * whether rows behind the ends of short sequences are computed. */
 #define CHECK_MAIN
-#include "fault_hooks.h"
-#include "graph/params.h"
+#include "runtime/base/fault_hooks.h"
+#include "tests/graph/params.h"
 
 enum { ROWS = 1088, C = 384, V = 1100 };
 static int64_t B = 2, T = 192, together = 1; /* sequences of a row tile */

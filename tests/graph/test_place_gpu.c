@@ -2,9 +2,9 @@
  * there is, the copies are those that the list makes when it is walked, and no choice of gaps, of all that there are,
  * makes fewer than the bound. */
 #define CHECK_MAIN
-#include "check.h"
-#include "lower.h"
-#include "plan.h"
+#include "graph/lower/lower.h"
+#include "graph/plan/plan.h"
+#include "tests/check.h"
 
 enum { TILES = 7, TASKS = 14, USES = 3, MiB = 1 << 20 };
 

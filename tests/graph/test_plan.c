@@ -1,8 +1,8 @@
 /* The engine of the plan, on lists of numbers: the example of its header; random lists on one level, against every
  * choice of gaps that there is; and chains of four levels. */
 #define CHECK_MAIN
-#include "check.h"
-#include "plan.h"
+#include "graph/plan/plan.h"
+#include "tests/check.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Spans of sequences: losses and gradients are those of whole sequences, and the same bits wherever they are made. */
 #define CHECK_MAIN
-#include "docs/own_ops.h"
-#include "graph/params.h"
+#include "tests/docs/own_ops.h"
+#include "tests/graph/params.h"
 #include <math.h>
 
 enum { B = 2, T = 600, C = 64, V = 97, HEADS = 4, SPAN = 256 }; /* spans of 256, 256 and 88 rows */

@@ -2,8 +2,8 @@
  * own, and the order of a pipeline's passes leaves the bubble that theory says. This process takes the place of a rank;
  * the others are cut off. */
 #define CHECK_MAIN
-#include "graph/nets.h"
-#include "lower.h"
+#include "graph/lower/lower.h"
+#include "tests/graph/nets.h"
 
 enum { MICRO = 1, LAYERS = 96, LAYERS_CARRIED = 3 };
 static int layers_here = LAYERS, near_here = 1;

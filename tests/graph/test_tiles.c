@@ -1,6 +1,6 @@
 /* Matrices in several tiles: how they are cut, and that losses and gradients are those of one tile. */
 #define CHECK_MAIN
-#include "graph/params.h"
+#include "tests/graph/params.h"
 
 enum { B = 3, T = 19, C = 24, V = 101, WIDE = 1024 };
 

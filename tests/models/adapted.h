@@ -1,7 +1,7 @@
 /* Models with adapters, against PEFT (fixtures/make_lora.py). Behind steps.h. */
 #ifndef TESS_TESTS_ADAPTED_H
 #define TESS_TESTS_ADAPTED_H
-#include "lora.h"
+#include "models/networks/lora/lora.h"
 #include <sys/stat.h>
 
 /* ||ours - theirs|| / ||theirs - before|| of one tensor of three sets, `before` NULL: / ||theirs||. */

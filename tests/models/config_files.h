@@ -1,9 +1,9 @@
 /* What the tests of the configuration share: files in a directory of the program's own, and how they are refused. */
 #ifndef TESS_TESTS_CONFIG_FILES_H
 #define TESS_TESTS_CONFIG_FILES_H
-#include "check.h"
-#include "config.h"
-#include "runtime.h"
+#include "models/train/config/config.h"
+#include "runtime/runtime.h"
+#include "tests/check.h"
 #include <stdlib.h>
 #include <unistd.h>
 

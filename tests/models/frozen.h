@@ -1,8 +1,8 @@
 /* Models of which a part is frozen, against PyTorch (fixtures/make_frozen.py). Behind steps.h. */
 #ifndef TESS_TESTS_FROZEN_H
 #define TESS_TESTS_FROZEN_H
-#include "model.h"
-#include "safetensors.h"
+#include "models/files/safetensors/safetensors.h"
+#include "models/networks/model/model.h"
 
 /* Freezes what a fixture's patterns name, and says how many that are. */
 static int frozen_apply(struct run *r, const json_t *expected)

@@ -1,8 +1,8 @@
 /* What the tests of .jsonl share: lines written to a directory of the program's own, and what samples they become. */
 #ifndef TESS_TESTS_LINES_H
 #define TESS_TESTS_LINES_H
-#include "check.h"
-#include "data.h"
+#include "models/files/data/data.h"
+#include "tests/check.h"
 #include <ftw.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -5,8 +5,8 @@
  * to be held, and what is loaded is compared where it lies. */
 #ifndef TESS_TESTS_STAND_INS_H
 #define TESS_TESTS_STAND_INS_H
-#include "check.h"
-#include "graph.h"
+#include "graph/graph.h"
+#include "tests/check.h"
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>

@@ -6,9 +6,9 @@
  */
 #ifndef TESS_TESTS_STEPS_H
 #define TESS_TESTS_STEPS_H
-#include "check.h"
-#include "data.h"
-#include "models.h"
+#include "models/files/data/data.h"
+#include "models/models.h"
+#include "tests/check.h"
 #include <jansson.h>
 
 static const tess_optimizer adamw = {.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .clip = 1};
@@ -153,7 +153,7 @@ static tess_step_result run_step(struct run *r, int64_t step)
     return result;
 }
 
-#include "adapted.h"
-#include "frozen.h"
+#include "tests/models/adapted.h"
+#include "tests/models/frozen.h"
 
 #endif

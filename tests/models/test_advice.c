@@ -1,13 +1,13 @@
 /* What a run says unasked: the lines, and when there is none. */
 #define CHECK_MAIN
-#include "check.h"
-#include "codelets.h"
-#include "config.h"
-#include "directories.h"
-#include "lines.h"
-#include "notes.h"
-#include "run.h"
-#include "yardstick.h"
+#include "codelets/codelets.h"
+#include "models/files/base/directories.h"
+#include "models/train/config/config.h"
+#include "models/train/rates/yardstick.h"
+#include "models/train/run/run.h"
+#include "tests/check.h"
+#include "tests/models/lines.h"
+#include "tests/models/notes.h"
 
 static const char MODEL[] =
     "model={\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 64, \"n_embd\": 32, "

@@ -1,9 +1,9 @@
 /* Conversations against transformers (fixtures/chat/make_chats.py): their text, ids, and which are the assistant's; and
  * what a template may not do. */
 #define CHECK_MAIN
-#include "chat.h"
-#include "check.h"
-#include "rows.h"
+#include "models/files/chat/chat.h"
+#include "tests/check.h"
+#include "tests/rows.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <sys/stat.h>

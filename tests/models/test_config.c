@@ -1,7 +1,7 @@
 /* The configuration: every kind of key from every source, and every way to get one wrong. */
 #define CHECK_MAIN
-#include "check.h"
-#include "config_files.h"
+#include "tests/check.h"
+#include "tests/models/config_files.h"
 #include <errno.h>
 #include <sys/stat.h>
 

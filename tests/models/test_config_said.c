@@ -1,8 +1,8 @@
 /* The configuration: what is said of files, of keys without effect and of what others call keys. */
 #define CHECK_MAIN
-#include "config_files.h"
-#include "notes.h"
-#include "rows.h"
+#include "tests/models/config_files.h"
+#include "tests/models/notes.h"
+#include "tests/rows.h"
 
 /* ---- what is said of a file ---- */
 

@@ -1,7 +1,7 @@
 /* Data files: every format and token type read back, the samples and their order, and every way a file can be wrong. */
 #define CHECK_MAIN
-#include "check.h"
-#include "data.h"
+#include "models/files/data/data.h"
+#include "tests/check.h"
 #include <ftw.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,10 +1,10 @@
 /* A step that a program fits into a machine beside the command's for the same network and caps: the same plan, in the
  * same words, and a run of the same bits that moves the same bytes. */
 #define CHECK_MAIN
-#include "check.h"
-#include "config.h"
-#include "models.h"
-#include "train.h"
+#include "models/models.h"
+#include "models/train/config/config.h"
+#include "models/train/train.h"
+#include "tests/check.h"
 #include <jansson.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,9 +1,9 @@
 /* Texts that the small models go on with: greedy ones against transformers' (fixtures/make_generation.py), what the
  * cache gives against the whole text at once, and draws against a second way to make them. */
 #define CHECK_MAIN
-#include "check.h"
-#include "models.h"
-#include "writer_impl.h"
+#include "models/models.h"
+#include "models/train/generate/writer_impl.h"
+#include "tests/check.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>

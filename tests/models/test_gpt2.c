@@ -1,11 +1,11 @@
 /* GPT-2 from a Hugging Face directory against PyTorch (fixtures/make_gpt2.py): loss, gradients, ten steps, logits; and
  * the bits that must not depend on how a step is cut up, nor on a way through the disk. */
 #define CHECK_MAIN
-#include "check.h"
-#include "checkpoint.h"
-#include "data.h"
-#include "models.h"
-#include "safetensors.h"
+#include "models/files/data/data.h"
+#include "models/files/safetensors/safetensors.h"
+#include "models/models.h"
+#include "models/train/checkpoint/checkpoint.h"
+#include "tests/check.h"
 #include <jansson.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ static const char *tokens(void)
 {
     return fixture("tokens.bin");
 }
-#include "steps.h"
+#include "tests/models/steps.h"
 
 static json_t *expected(void)
 {

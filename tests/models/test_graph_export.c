@@ -1,12 +1,12 @@
 /* What leaves for other programs: the step as an instance, whose dependencies follow from what tasks do with tiles, in
  * RAM, under a cap with a disk below, and of one rank of two; and the tasks of a trace as comma-separated values. */
 #define CHECK_MAIN
-#include "check.h"
-#include "config.h"
-#include "files.h"
-#include "models.h"
-#include "train.h"
-#include "yardstick.h"
+#include "models/models.h"
+#include "models/train/config/config.h"
+#include "models/train/rates/yardstick.h"
+#include "models/train/train.h"
+#include "tests/check.h"
+#include "tests/files.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -2,9 +2,9 @@
  * of AdamW, and the bits that must not depend on workers, nor on a cap. Each parameter of "maps", "shapes", "dots" and
  * "indices" is read by one kind of op, so that its gradient names what is wrong. */
 #define CHECK_MAIN
-#include "check.h"
-#include "import.h"
-#include "models.h"
+#include "models/models.h"
+#include "models/networks/import/import.h"
+#include "tests/check.h"
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 /* The index that is kept of a .jsonl: made once, anew where it must be, by several at a time, and sums of its lines. */
 #define CHECK_MAIN
-#include "lines.h"
+#include "tests/models/lines.h"
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/wait.h>

@@ -1,6 +1,6 @@
 /* A .jsonl of text alone: masks for masked models, spans for encoders and decoders. */
 #define CHECK_MAIN
-#include "lines.h"
+#include "tests/models/lines.h"
 
 /* Tokens of a masked model's sample that are not its own: counted, and that each is a target. */
 static void count_masks(const struct whole *w, const struct whole *plain, const tess_data_conf *c, int count[4])

@@ -1,9 +1,9 @@
 /* A .jsonl: what each kind of line becomes, and every way a line can be wrong. */
 #define CHECK_MAIN
-#include "chat.h"
-#include "lines.h"
-#include "rows.h"
-#include "run.h"
+#include "models/files/chat/chat.h"
+#include "models/train/run/run.h"
+#include "tests/models/lines.h"
+#include "tests/rows.h"
 
 /* ---- examples ---- */
 

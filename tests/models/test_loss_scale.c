@@ -1,9 +1,9 @@
 /* The scale of the loss in fp16: step by step that of DeepSpeed, with steps that overflow, which change nothing and
  * whose numbers no schedule and no moment counts; and in fp16 itself. */
 #define CHECK_MAIN
-#include "check.h"
-#include "graph.h"
-#include "loss_scale.h"
+#include "graph/graph.h"
+#include "models/train/checkpoint/loss_scale.h"
+#include "tests/check.h"
 
 enum { V = 11, C = 6, B = 2, T = 8, STEPS = 50 };
 
@@ -14,7 +14,7 @@ static const struct scale_case {
     bool overflows[STEPS];
     double scale[STEPS], loss[STEPS];
 } cases[] = {
-#include "fixtures/loss_scales.inc"
+#include "tests/models/fixtures/loss_scales.inc"
 };
 
 #define OK(expr)                                                                                                       \

@@ -1,8 +1,8 @@
 /* Safetensors: what is written is read back, in one file and in shards; every corruption of a header is refused; a
  * failed write leaves nothing. */
 #define CHECK_MAIN
-#include "check.h"
-#include "safetensors.h"
+#include "models/files/safetensors/safetensors.h"
+#include "tests/check.h"
 #include <dirent.h>
 #include <math.h>
 #include <signal.h>

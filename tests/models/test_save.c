@@ -1,12 +1,12 @@
 /* Saving and loading by several ranks, each its pieces: the same bytes whoever holds what, read back by any others;
  * what one rank fails in all do, and nothing stays. */
 #define CHECK_MAIN
-#include "checkpoint.h"
-#include "directories.h"
-#include "dirs.h"
-#include "networks.h"
-#include "report.h"
-#include "stand_ins.h"
+#include "models/files/base/directories.h"
+#include "models/networks/networks.h"
+#include "models/train/checkpoint/checkpoint.h"
+#include "models/train/report/report.h"
+#include "tests/dirs.h"
+#include "tests/models/stand_ins.h"
 #include <dirent.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

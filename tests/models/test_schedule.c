@@ -6,12 +6,12 @@
  *
  * And the report of a run: its file and its lines. */
 #define CHECK_MAIN
-#include "check.h"
-#include "config.h"
-#include "directories.h"
-#include "report.h"
-#include "runtime.h"
-#include "schedule_impl.h"
+#include "models/files/base/directories.h"
+#include "models/train/config/config.h"
+#include "models/train/loop/schedule_impl.h"
+#include "models/train/report/report.h"
+#include "runtime/runtime.h"
+#include "tests/check.h"
 #include <errno.h>
 #include <jansson.h>
 #include <signal.h>

@@ -1,8 +1,8 @@
 /* A graph of a program's own to files and back: the bits after going on are those of a run that never stopped, and
  * files and names that will not do are refused. */
 #define CHECK_MAIN
-#include "graph/nets.h"
-#include "models.h"
+#include "models/models.h"
+#include "tests/graph/nets.h"
 #include <unistd.h>
 
 static char dir[64];

@@ -1,11 +1,11 @@
 /* A model that does not fit: the same bits whatever RAM there is, the traffic that the plan said, and failures of the
  * disk that end the run in one line. */
 #define CHECK_MAIN
-#include "check.h"
-#include "dirs.h"
-#include "fault_hooks.h"
-#include "model.h"
-#include "models.h"
+#include "models/models.h"
+#include "models/networks/model/model.h"
+#include "runtime/base/fault_hooks.h"
+#include "tests/check.h"
+#include "tests/dirs.h"
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -2,8 +2,8 @@
  * figure, and the values are what sums in double say. Parameters have a pattern whose rows repeat, so that all of them
  * are written and only a few are computed twice. */
 #define CHECK_MAIN
-#include "check.h"
-#include "graph.h"
+#include "graph/graph.h"
+#include "tests/check.h"
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

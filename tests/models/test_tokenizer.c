@@ -1,9 +1,9 @@
 /* The tokenizer against ids of the Hugging Face library (fixtures/make_tokenizer.py), both ways, and what it refuses.
  */
 #define CHECK_MAIN
-#include "check.h"
-#include "rows.h"
-#include "tokenizer.h"
+#include "models/files/tokenizer/tokenizer.h"
+#include "tests/check.h"
+#include "tests/rows.h"
 #include <jansson.h>
 #include <unistd.h>
 

@@ -1,9 +1,9 @@
 /* What torch.save writes of a model (fixtures/make_torch.py): the same tensors as safetensors', bit for bit; and what
  * is refused of a zip, a pickle and what they say. */
 #define CHECK_MAIN
-#include "check.h"
-#include "rows.h"
-#include "safetensors.h"
+#include "models/files/safetensors/safetensors.h"
+#include "tests/check.h"
+#include "tests/rows.h"
 #include <string.h>
 
 #ifndef TESS_FIXTURES

@@ -1,7 +1,7 @@
 /* For fixtures/tokenizers/check_tokenizers.py: goes through pairs of lines of stdin, the path of a tokenizer.json and
  * of a JSON array of texts, and prints for each pair a line: an array of [ids, ids with what stands around a text, text
  * of the ids] for each text, or the error. */
-#include "tokenizer.h"
+#include "models/files/tokenizer/tokenizer.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

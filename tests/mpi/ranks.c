@@ -1,6 +1,6 @@
 /* What ranks do with each other, on the runtime alone: the program that test_ranks.c runs, alone and below mpirun.
  * `ranks CASE` prints what went wrong; rank 0 prints "done" when nothing did. */
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -2,8 +2,8 @@
  * first says how many passed. */
 #ifndef TESS_TESTS_RANKS_H
 #define TESS_TESTS_RANKS_H
-#include "check.h"
-#include "runtime.h"
+#include "runtime/runtime.h"
+#include "tests/check.h"
 
 struct check_case *check_first, **check_last = &check_first;
 int check_failures, check_skipped;

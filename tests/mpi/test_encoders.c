@@ -1,8 +1,8 @@
 /* Encoders, and an encoder with a decoder, as a user trains them: lines of examples of several lengths, labels at some
  * places or one a line; with the same bits wherever their tiles lie, and on two ranks. */
 #define CHECK_MAIN
-#include "runtime.h"
-#include "tools/tiny.h"
+#include "runtime/runtime.h"
+#include "tests/tools/tiny.h"
 
 enum { LINES = 40, STEPS = 3 };
 

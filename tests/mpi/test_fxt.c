@@ -1,7 +1,7 @@
 /* StarPU's own tools: the bytes that StarPU-MPI counts; and traces of a StarPU that was built with FxT (tools/starpu):
  * what starpu_fxt_tool makes of a run has our names, and arrows between ranks where StarPU-MPI carries messages. */
 #define CHECK_MAIN
-#include "tools/tiny.h"
+#include "tests/tools/tiny.h"
 #include <inttypes.h>
 
 #ifndef TESS_FXT_TOOL

@@ -1,9 +1,9 @@
 /* Run by mpirun with up to four ranks, one case with 18: every placement of a model over them against the same model on
  * one, which rank 0 computes and tells the others. */
-#include "docs/own_ops.h"
-#include "graph/nets.h"
-#include "mpi/ranks.h"
-#include "param.h"
+#include "graph/describe/param.h"
+#include "tests/docs/own_ops.h"
+#include "tests/graph/nets.h"
+#include "tests/mpi/ranks.h"
 #include <starpu.h>
 #include <unistd.h>
 

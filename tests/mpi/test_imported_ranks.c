@@ -1,8 +1,8 @@
 /* Run by mpirun: imported networks (fixtures/make_imported.py) whose products the ranks of a tensor share out, by what
  * their ops say of dimensions, against JAX: the loss, what each rank has of each gradient, and ten steps of AdamW. */
-#include "import.h"
-#include "models.h"
-#include "mpi/ranks.h"
+#include "models/models.h"
+#include "models/networks/import/import.h"
+#include "tests/mpi/ranks.h"
 #include <string.h>
 
 #ifndef TESS_FIXTURES

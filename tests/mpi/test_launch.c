@@ -1,6 +1,6 @@
 /* The command as several ranks: what it says and leaves, what it refuses, and how it ends when one of them does. */
 #define CHECK_MAIN
-#include "tools/tiny.h"
+#include "tests/tools/tiny.h"
 #include <mpi.h>
 
 static const char *const weights = "out/model/model.safetensors", *const states = "ck/step-%08d/states.safetensors";

@@ -1,7 +1,7 @@
 /* Runs by each optimizer: states shared out at a stage of ZeRO, resting on disk, and resumed by other ranks have the
  * bits of one rank without any of it; checkpoints name whose states they hold; and who has fewer of them moves less. */
 #define CHECK_MAIN
-#include "tools/tiny.h"
+#include "tests/tools/tiny.h"
 
 #define OFFLOAD "zero_optimization.offload_optimizer."
 

@@ -1,8 +1,8 @@
 /* A model of a family with grouped attention over ranks: the same bits where ranks share the states out, near them
  * where they share out matrices or blocks. */
 #define CHECK_MAIN
-#include "runtime.h"
-#include "tools/tiny.h"
+#include "runtime/runtime.h"
+#include "tests/tools/tiny.h"
 
 #define MODEL TESS_FIXTURES "/families/"
 static const char weights[] = "/model/model.safetensors";

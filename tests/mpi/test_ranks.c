@@ -1,6 +1,6 @@
 /* The runtime's ranks and messages: the cases of ranks.c, on one to four ranks. */
 #define CHECK_MAIN
-#include "tools/run.h"
+#include "tests/tools/run.h"
 
 static void run_case(int ranks, const char *name)
 {

@@ -2,7 +2,7 @@
  * those of the run that one rank made without a break, and near them where the model itself is shared out. And runs
  * that end in the middle of writing one. */
 #define CHECK_MAIN
-#include "tools/tiny.h"
+#include "tests/tools/tiny.h"
 #include <sched.h>
 #include <sys/mount.h>
 

@@ -6,9 +6,9 @@
  *     stages 1 and 2  2 P + 12 P / N
  *     stage 3         (2 + 12) P / N
  */
-#include "codelets.h"
-#include "graph/gpt.h"
-#include "mpi/ranks.h"
+#include "codelets/codelets.h"
+#include "tests/graph/gpt.h"
+#include "tests/mpi/ranks.h"
 #include <malloc.h>
 
 enum { B = 1, T = 64, V = 512 };

@@ -1,7 +1,7 @@
 /* Run by mpirun with several ranks: a graph of a program's own to files and back, where ranks see different things.
  * What a call promises to all of them it keeps, and a failure that the program answers is over. */
-#include "models.h"
-#include "mpi/ranks.h"
+#include "models/models.h"
+#include "tests/mpi/ranks.h"
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 /* A model whose states do not fit, over ranks: each rank keeps its part of them in a disk file of its own, holds the
  * cap on its RAM by the kernel's own figure, and the bits are those of one rank without a cap. */
 #define CHECK_MAIN
-#include "tools/tiny.h"
+#include "tests/tools/tiny.h"
 #include <starpu_config.h>
 
 enum { MiB = 1 << 20, RANKS = 2 };

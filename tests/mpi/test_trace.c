@@ -1,7 +1,7 @@
 /* OUTPUT/trace.json and `tessera explain`: with everything in RAM, under a cap with a disk below, and on two ranks. The
  * file is taken apart as the format says; what explain prints is compared with what is counted here. */
 #define CHECK_MAIN
-#include "tools/tiny.h"
+#include "tests/tools/tiny.h"
 #include <math.h>
 
 enum { FIRST_WORKER = 10, FIRST_LANE = 1000, TRACKS = 9000, RANKS = 2 };

@@ -1,5 +1,5 @@
 /* adagrad: its update. */
-#include "ops/update.h"
+#include "tests/ops/update.h"
 
 OP_TASKS(adagrad)
 {

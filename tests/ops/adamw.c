@@ -1,5 +1,5 @@
 /* adamw: AdamW's update, and Adam's. */
-#include "ops/update.h"
+#include "tests/ops/update.h"
 
 OP_TASKS(adamw)
 {

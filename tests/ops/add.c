@@ -1,5 +1,5 @@
 /* add: sums of two tensors, and the sums that gradients are made of. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 /* A sum in fp32 goes to y from element `first` on, rounded once; what is around it stays. */
 static void sum(tess_dtype t, int64_t n, int64_t first, bool acc)

@@ -1,7 +1,7 @@
 /* any_conv: convolutions and both gradients of all kinds, in as much room as there is and in little. What they make is
  * compared with sums in codelets/test_conv.c. */
-#include "ops/convolutions.h"
-#include "ops/formula.h"
+#include "tests/ops/convolutions.h"
+#include "tests/ops/formula.h"
 
 enum { X, W, Y, TENSORS };
 

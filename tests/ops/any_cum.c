@@ -1,5 +1,5 @@
 /* any_cum: what stands up to each place, either way, and its gradients. */
-#include "ops/formula.h"
+#include "tests/ops/formula.h"
 
 static void along(tess_any_cum_arg a, bool backward)
 {

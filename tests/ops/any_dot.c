@@ -1,5 +1,5 @@
 /* any_dot: products over batches of matrices, and of what has its dimensions in any order. */
-#include "ops/formula.h"
+#include "tests/ops/formula.h"
 
 enum { BATCH, ROWS, COLUMNS, INNER, KINDS };
 

@@ -1,5 +1,5 @@
 /* any_fold: sums of x z, and of x beside them, over the first or the last dimensions, few and many of them. */
-#include "ops/formula.h"
+#include "tests/ops/formula.h"
 
 /* Results lie in the first dimension or, `last`, in the last one; z is one for each of the last. */
 static void fold(int64_t kept, int64_t over, bool last, tess_dtype t, tess_dtype to, bool acc)

@@ -1,5 +1,5 @@
 /* any_gather, any_scatter: rows of a table, and slices that overlap, some of them outside. */
-#include "ops/formula.h"
+#include "tests/ops/formula.h"
 
 /* Slices of a matrix (rows, columns) of x, which begin where indices say. */
 static void slices(int64_t places, int64_t rows, int64_t columns, int64_t high, int64_t wide, bool both, bool clip,

@@ -1,5 +1,5 @@
 /* any_loss: the sum and the count of a loss and of numbers beside it. */
-#include "ops/formula.h"
+#include "tests/ops/formula.h"
 
 OP_TASKS(any_loss)
 {

@@ -1,13 +1,13 @@
 /* any_map: each function of any.def on floats and on whole numbers, and a formula over operands that lie in all ways.
  */
-#include "ops/formula.h"
+#include "tests/ops/formula.h"
 
 static const struct function {
     int operands;
     const char *kind;
 } function[] = {
 #define TESS_FN(name, operands, kind) {operands, #kind},
-#include "any.def"
+#include "codelets/any.def"
 };
 
 static bool is_kind(int fn, const char *kind)

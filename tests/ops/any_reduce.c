@@ -1,5 +1,5 @@
 /* any_reduce: each reduction of floats and of whole numbers, over what lies together and what does not. */
-#include "ops/formula.h"
+#include "tests/ops/formula.h"
 
 /* Of three dimensions the first `kept` are those of results, by these strides. */
 static void reduce(tess_reduction fn, tess_element e, int kept, const int64_t *dim, const int64_t *by, tess_dtype t,

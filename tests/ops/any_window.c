@@ -1,5 +1,5 @@
 /* any_window: sums, most and least of windows that overlap, leave gaps or reach beyond the edge, with ties. */
-#include "ops/formula.h"
+#include "tests/ops/formula.h"
 
 static void windows(tess_any_window_arg a, tess_reduction fn, tess_element e)
 {

@@ -1,6 +1,6 @@
 /* attention: shapes for tensor cores and for the general kernels; and, for CPUs alone, what comes in several blocks and
  * parts, beside softmax and its gradient in double. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 enum { Q, K, V };
 struct shape {

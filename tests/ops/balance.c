@@ -1,5 +1,5 @@
 /* balance: statistics of a router, those of one before it, and the loss of them. */
-#include "ops/experts.h"
+#include "tests/ops/experts.h"
 
 static int64_t numbers_of(const struct experts *k)
 {

@@ -1,5 +1,5 @@
 /* bundle: two tasks as one, the second of which reads what the first writes. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 OP_TASKS(bundle)
 {

@@ -1,6 +1,6 @@
 /* cached_attention: rows appended to tiles, and queries that see several of them, in one task and in two; with windows,
  * caps, biases, padding, packed and not, few queries and many. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 enum { BLOCK = 32, MOST_TILES = 3 };
 

@@ -7,4 +7,4 @@
     }
 #define TESS_CODELET(name)           TESS_OP(name)
 #define TESS_CODELET_SAME_BITS(name) TESS_OP(name)
-#include "ops.def"
+#include "graph/ops.def"

@@ -1,5 +1,5 @@
 /* combine: the weighted sums of rows' places, and the gradients of both. */
-#include "ops/experts.h"
+#include "tests/ops/experts.h"
 
 static void tasks(const struct experts *k, int64_t width, tess_dtype t)
 {

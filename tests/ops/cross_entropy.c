@@ -1,6 +1,6 @@
 /* cross_entropy: tasks of one piece of rows and one tile; what is expected in double is in
  * codelets/test_cross_entropy.c. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 static void targets(int64_t n, int64_t vocab)
 {

@@ -1,5 +1,5 @@
 /* dispatch: rows to the places of their choices, and their gradient back. */
-#include "ops/experts.h"
+#include "tests/ops/experts.h"
 
 static void tasks(const struct experts *k, int64_t width, tess_dtype t)
 {

@@ -1,5 +1,5 @@
 /* dropout: the mask is a matter of place, so it is drawn here as it is there. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 static void apply(const tess_dropout_arg *a, const double *x, double *y)
 {

@@ -1,5 +1,5 @@
 /* embedding: 76 rows of sequences of 38, a table of 50 in tiles, positions in tiles. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 enum { ROWS = 76, SEQUENCE = 38, VOCAB = 50, TILE = 20, POSITION_TILE = 20 };
 

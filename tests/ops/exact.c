@@ -1,5 +1,5 @@
 /* exact: sums whose bits no order changes; codelets/test_sums.c knows what they are. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 static void square_sum_tasks(void)
 {

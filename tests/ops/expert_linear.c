@@ -1,5 +1,5 @@
 /* expert_linear: the places of one expert, of one that nobody chose, and those that no row has. */
-#include "ops/experts.h"
+#include "tests/ops/experts.h"
 
 /* What a task makes of element (p, c), for places p of the expert. */
 static void tasks(const struct experts *k, tess_expert_arg a, tess_dtype t)

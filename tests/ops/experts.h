@@ -1,8 +1,8 @@
 /* What the ops over routed rows share: an order of some rows, of which one goes nowhere, and an expert without rows. */
 #ifndef TESS_TESTS_EXPERTS_H
 #define TESS_TESTS_EXPERTS_H
-#include "ops/ops.h"
-#include "order_impl.h"
+#include "codelets/experts/order_impl.h"
+#include "tests/ops/ops.h"
 #include <stdlib.h>
 
 struct experts {

@@ -1,5 +1,5 @@
 /* fill: constants, normal numbers, whose distribution is in codelets/test_random.c, and copies in 16 bits. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 static void filling_tasks(void)
 {

@@ -1,5 +1,5 @@
 /* finite: the first element that is not is named. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 static void finite_tasks(void)
 {

@@ -1,8 +1,8 @@
 /* Formulas for the ops of any tensors, each value of which has a register of its own. */
 #ifndef TESS_TESTS_FORMULA_H
 #define TESS_TESTS_FORMULA_H
-#include "any.h"
-#include "ops/ops.h"
+#include "codelets/any.h"
+#include "tests/ops/ops.h"
 
 typedef struct any_draft {
     tess_formula formula;

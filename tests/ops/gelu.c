@@ -1,5 +1,5 @@
 /* gelu, by tanh and by erf. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 static double by_tanh(double x)
 {

@@ -1,5 +1,5 @@
 /* join: stripes of columns, the last of them narrower. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 OP_TASKS(join)
 {

@@ -1,5 +1,5 @@
 /* layernorm over rows of all widths. */
-#include "ops/norm.h"
+#include "tests/ops/norm.h"
 
 OP_TASKS(layernorm)
 {

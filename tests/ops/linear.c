@@ -1,5 +1,5 @@
 /* linear: layers and tiles of them, with and without a bias, += and =. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 static void forward(tess_linear_arg a, tess_dtype t)
 {

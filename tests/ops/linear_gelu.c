@@ -1,5 +1,5 @@
 /* A linear and a gelu as one task. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 /* By tanh or by erf; its slope by a difference. */
 static double gelu(double x, int kind)

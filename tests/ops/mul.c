@@ -1,5 +1,5 @@
 /* mul: products of two tensors. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 OP_TASKS(mul)
 {

@@ -1,7 +1,7 @@
 /* What layernorm and rmsnorm share: one row at a time in double, dx by finite differences. */
 #ifndef TESS_TESTS_NORM_H
 #define TESS_TESTS_NORM_H
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 enum { NORM_WIDEST = 2056, NORM_EPS_INVERSE = 100000 };
 static const int64_t norm_shape[][2] = {{3, 1},     {5, 7},    {37, 65}, {3, 1000},

@@ -1,5 +1,5 @@
 /* The buffers of a call, and what descriptions share. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 #include <stdarg.h>
 
 struct op_buffer op_buffer[OP_BUFFERS];

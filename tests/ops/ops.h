@@ -21,9 +21,9 @@
  * builds the networks. graph/ops.def lists the descriptions. */
 #ifndef TESS_TESTS_OPS_H
 #define TESS_TESTS_OPS_H
-#include "check.h"
-#include "codelets.h"
-#include "graph.h"
+#include "codelets/codelets.h"
+#include "graph/graph.h"
+#include "tests/check.h"
 
 #ifdef TESS_TEST_NETS
 #define OP_TASKS(name) static inline __attribute__((unused)) void op_tasks_##name(void)

@@ -1,5 +1,5 @@
 /* pick: a row of each sequence. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 static void tasks(int64_t picks, int64_t length, int64_t n, tess_dtype t)
 {

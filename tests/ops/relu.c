@@ -1,5 +1,5 @@
 /* relu: max(x, 0). */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 static double relu(double x)
 {

@@ -1,5 +1,5 @@
 /* rescale: rows of a matrix, and of what is beside it, made as long as m says. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 #include <math.h>
 
 static void lengths(tess_dtype t, int64_t out, int64_t in, int64_t r)

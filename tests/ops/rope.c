@@ -1,5 +1,5 @@
 /* rope: row after row, head after head, with the C library's sine and cosine. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 /* How fast a pair turns: what scaling does, said in wavelengths as the library does that first had it. */
 static double speed_of(const tess_rope_arg *a, int64_t i)

@@ -1,5 +1,5 @@
 /* route: who is chosen, with what weight, and where; equal logits, padding, what is no number. */
-#include "ops/experts.h"
+#include "tests/ops/experts.h"
 
 static int is_chosen(const tess_order *o, int64_t chosen, int64_t r, int64_t e)
 {

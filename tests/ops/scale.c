@@ -1,5 +1,5 @@
 /* scale: x times a constant. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 OP_TASKS(scale)
 {

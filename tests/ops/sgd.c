@@ -1,5 +1,5 @@
 /* sgd: without momentum, with it, and with all there is of it. */
-#include "ops/update.h"
+#include "tests/ops/update.h"
 
 OP_TASKS(sgd)
 {

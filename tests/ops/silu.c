@@ -1,5 +1,5 @@
 /* silu: x sigmoid(x). */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 static double silu(double x)
 {

@@ -1,5 +1,5 @@
 /* strip: two runs, which leave what is beside them. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 OP_TASKS(strip)
 {

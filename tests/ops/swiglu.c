@@ -1,5 +1,5 @@
 /* swiglu: row after row, with the C library's exp. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 static double sigmoid(double x)
 {

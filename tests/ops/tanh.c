@@ -1,5 +1,5 @@
 /* tanh: cap tanh(x / cap), of numbers on both sides of the cap, far beyond it, near 0 and of one that is none. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 static void tanh_tasks(tess_dtype t, int64_t n, double cap, double size, bool acc)
 {

@@ -2,7 +2,7 @@
  * bf16, in norm), failing where it is to fail, and, where the compiler chose among vectors, with the bits of the same
  * source compiled without a choice, whatever lies in its scratch. */
 #define CHECK_MAIN
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 #include <dlfcn.h>
 #include <malloc.h>
 
@@ -86,4 +86,4 @@ void op_run(tess_codelet *cl, const void *arg)
     op_forget();
 }
 
-#include "ops/cases.h"
+#include "tests/ops/cases.h"

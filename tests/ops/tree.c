@@ -1,5 +1,5 @@
 /* tree: sums over micro-batches and ranks, and copies. */
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 /* Leaves of neighbouring buffers and of one, more than a launch brings along, and a sum over one of them. */
 static void tree_sum_tasks(void)

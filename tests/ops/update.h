@@ -1,7 +1,7 @@
 /* Updates of optimizers: every choice of their argument; torch's numbers are in graph/test_optimizers.c. */
 #ifndef TESS_TESTS_UPDATE_H
 #define TESS_TESTS_UPDATE_H
-#include "ops/ops.h"
+#include "tests/ops/ops.h"
 
 static void update_set_env(const tess_optimizer *o, int kind)
 {

@@ -1,7 +1,7 @@
 /* Cases that end their process, or that start StarPU with an environment of their own: each in a child. */
 #ifndef TESS_TESTS_CHILD_H
 #define TESS_TESTS_CHILD_H
-#include "check.h"
+#include "tests/check.h"
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

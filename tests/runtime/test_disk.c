@@ -1,9 +1,9 @@
 /* The disk tier's engine: the same bits come back, whatever moves them, and every fault ends in one line and no hang.
  * The first cases call the engine as StarPU would; the last ones let StarPU evict to it. */
 #define CHECK_MAIN
-#include "check.h"
-#include "dirs.h"
-#include "disk.h"
+#include "runtime/disk/disk.h"
+#include "tests/check.h"
+#include "tests/dirs.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

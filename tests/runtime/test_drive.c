@@ -1,8 +1,8 @@
 /* The rates of drives: what is measured, of which directories, and what a stream takes at them. */
 #define CHECK_MAIN
-#include "check.h"
-#include "dirs.h"
-#include "runtime.h"
+#include "runtime/runtime.h"
+#include "tests/check.h"
+#include "tests/dirs.h"
 #include <sys/stat.h>
 #include <unistd.h>
 

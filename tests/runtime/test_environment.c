@@ -1,8 +1,8 @@
 /* StarPU's variables: a wrong value is one line, the policies that are not refused give the same result, and the
  * environment is afterwards as it was. */
 #define CHECK_MAIN
-#include "child.h"
-#include "runtime.h"
+#include "runtime/runtime.h"
+#include "tests/runtime/child.h"
 #include <starpu.h>
 #include <sys/stat.h>
 

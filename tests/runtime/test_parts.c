@@ -2,9 +2,9 @@
  * random number of parts, and helps others. Every part is run once, by anybody, and a body goes on only when all of its
  * have ended. */
 #define CHECK_MAIN
-#include "check.h"
-#include "fault_hooks.h"
-#include "progress.h"
+#include "runtime/base/fault_hooks.h"
+#include "runtime/progress/progress.h"
+#include "tests/check.h"
 #include <pthread.h>
 #include <stdatomic.h>
 

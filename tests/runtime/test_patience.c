@@ -1,9 +1,9 @@
 /* A run in which nothing moves ends in one line, wherever the main thread waits meanwhile; one that is stopped, or that
  * computes for long, goes on. */
 #define CHECK_MAIN
-#include "child.h"
-#include "progress.h"
-#include "runtime.h"
+#include "runtime/progress/progress.h"
+#include "runtime/runtime.h"
+#include "tests/runtime/child.h"
 #include <sys/resource.h>
 #include <time.h>
 

@@ -1,8 +1,8 @@
 /* The pool against a list of what was given out. */
 #define CHECK_MAIN
-#include "check.h"
-#include "pool_impl.h"
-#include "runtime.h"
+#include "runtime/flow/pool_impl.h"
+#include "runtime/runtime.h"
+#include "tests/check.h"
 
 enum { SIZE = 1 << 20, ALIGN = 512, MOST = 200 };
 

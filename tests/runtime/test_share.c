@@ -1,7 +1,7 @@
 /* How ranks divide a machine, on machines made up. */
 #define CHECK_MAIN
-#include "check.h"
-#include "share.h"
+#include "runtime/ranks/share.h"
+#include "tests/check.h"
 #include <linux/mempolicy.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>

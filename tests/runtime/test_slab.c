@@ -2,9 +2,9 @@
  * takes its time, and others ask meanwhile. The slab's two calls of the kernel, and the one of StarPU's that installs
  * it, are this program's. */
 #define CHECK_MAIN
-#include "check.h"
-#include "share.h"
-#include "tiles.h"
+#include "runtime/ranks/share.h"
+#include "runtime/tiles/tiles.h"
+#include "tests/check.h"
 #include <linux/mempolicy.h>
 #include <pthread.h>
 #include <starpu.h>

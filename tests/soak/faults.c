@@ -6,7 +6,7 @@
  * What there is to fail is counted in undisturbed runs (faulty.c); of these kinds of operations each is as likely, and
  * of the operations of a kind each as well. Half of the runs are of two ranks, of which one meets the fault, half go on
  * from a checkpoint, and half have threads instead of a ring to move tiles. */
-#include "soak.h"
+#include "tests/soak/soak.h"
 
 enum { KINDS = 200, FROM = 9 };
 enum operation { OPEN, READ, WRITE, SYNC, RENAME, TRUNCATE, MAKE, REMOVE, CLOSE };

@@ -7,7 +7,7 @@
  * The moments: uniform in the time that a run takes, which is mostly its start, and its steps; and on one of the
  * events that the kernel tells of in the run's directories, or a little after it: a file made, closed, renamed or
  * removed, since what can go wrong for ever lies between two of these. */
-#include "soak.h"
+#include "tests/soak/soak.h"
 #include <sys/inotify.h>
 
 enum { EVENTS = 40 }; /* of which one is waited for */

@@ -5,8 +5,8 @@
  *
  * Of five kills four meet it ahead of an operation on names (a file or directory made, renamed or removed), each of two
  * saves in turn: what can go wrong for ever lies between two of these. The fifth comes from outside, at any moment. */
-#include "dirs.h"
-#include "models.h"
+#include "models/models.h"
+#include "tests/dirs.h"
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>

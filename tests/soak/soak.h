@@ -10,7 +10,7 @@
  */
 #ifndef TESS_TESTS_SOAK_H
 #define TESS_TESTS_SOAK_H
-#include "tools/tiny.h"
+#include "tests/tools/tiny.h"
 #include <errno.h>
 
 enum { SOAK_STEPS = 18, SOAK_EVERY = 3, SOAK_KEEP = 2 };

@@ -7,7 +7,7 @@
  */
 #ifndef TESS_TESTS_BROWSER_H
 #define TESS_TESTS_BROWSER_H
-#include "tiny.h"
+#include "tests/tools/tiny.h"
 
 static const char *const browsers[] = {"chromium", "chromium-browser", "google-chrome"};
 static const char *browser;

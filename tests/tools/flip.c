@@ -2,7 +2,7 @@
  * environment a bit is flipped of what the N-th task of a codelet that writes a tile of this name left in it,
  * on that rank, in that step (both numbers as a user counts: ranks from 0, steps and tasks from 1). WHERE is "any",
  * "disk" (processes with a disk tier) or "ranks" (those of several). */
-#include "codelets.h"
+#include "codelets/codelets.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>

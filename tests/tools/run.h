@@ -9,8 +9,8 @@
  */
 #ifndef TESS_TESTS_RUN_H
 #define TESS_TESTS_RUN_H
-#include "check.h"
-#include "files.h"
+#include "tests/check.h"
+#include "tests/files.h"
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* What tests of tessera simulate share: machines that are made up, and numbers in what it prints. */
 #ifndef TESS_TEST_SIMULATE_H
 #define TESS_TEST_SIMULATE_H
-#include "tiny.h"
+#include "tests/tools/tiny.h"
 
 /* Rates that make the drive matter: a second of a core is a few MB of it. */
 #define MACHINE(cores, more)                                                                                           \

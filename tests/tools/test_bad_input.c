@@ -1,7 +1,7 @@
 /* What is wrong with what a user gives: one line on stderr, `tessera: error: WHERE: WHAT (HINT)`, and exit status 2. */
 #define CHECK_MAIN
-#include "rows.h"
-#include "tiny.h"
+#include "tests/rows.h"
+#include "tests/tools/tiny.h"
 
 /* ---- the command line, the configuration, the model's fields, data: a row a mistake ---- */
 

@@ -1,7 +1,7 @@
 /* tessera bisect: runs that are equal wherever their tiles are, and one bit that is flipped in one body on one rank,
  * found by its step, op, tile and rank. The command is the one with tests/tools/flip.c. */
 #define CHECK_MAIN
-#include "tiny.h"
+#include "tests/tools/tiny.h"
 
 #define RECORD   "digests.steps=[1,3]"
 #define CAPPED   "memory.path=swap", "memory.cpu=2MiB", "memory.disk=100MiB"

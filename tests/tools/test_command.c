@@ -1,7 +1,7 @@
 /* The command as a user meets it when all goes well: what each subcommand prints and leaves. */
 #define CHECK_MAIN
-#include "runtime.h"
-#include "tiny.h"
+#include "runtime/runtime.h"
+#include "tests/tools/tiny.h"
 
 static const char *const weights = "out/model/model.safetensors";
 

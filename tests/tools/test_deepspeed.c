@@ -1,7 +1,7 @@
 /* Files of DeepSpeed and of transformers' Trainer, as their documentation shows them, with a model and data added: they
  * run, and a few lines say what became of them. deepspeed/ has the files. */
 #define CHECK_MAIN
-#include "tiny.h"
+#include "tests/tools/tiny.h"
 
 #define DATA "data.train=text.txt", "data.seq_length=16", "steps=2", "output=out", "overwrite=true"
 

@@ -1,7 +1,7 @@
 /* Directories as others leave them: weights and tokenizers in older files, and none at all. Nothing is trained or
  * measured that is not what the directory says. */
 #define CHECK_MAIN
-#include "tiny.h"
+#include "tests/tools/tiny.h"
 
 #define TORCH TESS_FIXTURES "/torch/"
 

@@ -1,6 +1,6 @@
 /* tessera estimate: what a run will hold and take, before it runs. */
 #define CHECK_MAIN
-#include "tiny.h"
+#include "tests/tools/tiny.h"
 
 TEST(estimate_needs_no_weights_and_runs_nothing)
 {

@@ -1,7 +1,7 @@
 /* Runs of exported networks, fed with .npy: they learn, go on where they ended with the same bits, and have the same
  * bits through a disk; what is wrong with a file is one line. */
 #define CHECK_MAIN
-#include "run.h"
+#include "tests/tools/run.h"
 
 #ifndef TESS_FIXTURES
 #define TESS_FIXTURES "tests/models/fixtures"

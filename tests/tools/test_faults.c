@@ -1,7 +1,7 @@
 /* Runs that end before their time: checkpoints and signals, from which they go on to the same bytes, and failures,
  * which are one line, exit status 1, and nothing half-written. */
 #define CHECK_MAIN
-#include "tiny.h"
+#include "tests/tools/tiny.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>

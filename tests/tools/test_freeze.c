@@ -1,6 +1,6 @@
 /* Runs of which a part is frozen: what they hold and move, what they leave, and what goes on from them. */
 #define CHECK_MAIN
-#include "tiny.h"
+#include "tests/tools/tiny.h"
 
 /* Of wide_setup_with's four blocks the last and the norm behind it are trained, and no table. */
 #define FREEZE   "freeze=[\"wte.*\", \"*.wpe.weight\", \"h.0-2.*\"]"

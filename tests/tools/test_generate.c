@@ -1,6 +1,6 @@
 /* tessera generate and tokenize: from text to text, with the tokenizer that travels with a model. */
 #define CHECK_MAIN
-#include "tiny.h"
+#include "tests/tools/tiny.h"
 
 TEST(the_tokenizer_travels_with_the_model)
 {

@@ -1,6 +1,6 @@
 /* Runs with adapters of low rank: what they hold, leave and go on from, and who reads what they leave. */
 #define CHECK_MAIN
-#include "tiny.h"
+#include "tests/tools/tiny.h"
 
 #define ADAPTER  "out/model/adapter_model.safetensors"
 #define RESUMING "checkpoint.dir=ck", "checkpoint.every=2", "overwrite=false"

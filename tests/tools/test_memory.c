@@ -1,7 +1,7 @@
 /* The cap on RAM holds, by the kernel's own figure, from drawing or loading to evaluating and saving, of a model whose
  * states take several times as much; and the bits are those of a run without it. */
 #define CHECK_MAIN
-#include "tiny.h"
+#include "tests/tools/tiny.h"
 
 enum { BESIDE = 300 }; /* MiB for libraries, code and stacks */
 static const char config[] =

@@ -1,7 +1,7 @@
 /* What DeepSpeed's "tensorboard" and "csv_monitor" leave: event files, record by record with their checksums and as
  * TensorBoard reads them where it is installed, and CSV files. */
 #define CHECK_MAIN
-#include "tiny.h"
+#include "tests/tools/tiny.h"
 
 #define MONITORS                                                                                                       \
     ", \"tensorboard\": {\"enabled\": true, \"output_path\": \"logs\", \"job_name\": \"tile\"}, \"csv_monitor\": "     \

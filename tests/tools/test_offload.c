@@ -1,7 +1,7 @@
 /* DeepSpeed's keys of where things live: each moves what `tessera estimate` says is on disk the way its name says, and
  * no digit of any loss. */
 #define CHECK_MAIN
-#include "tiny.h"
+#include "tests/tools/tiny.h"
 
 /* In bf16 with some activations; RAM has room for all of it. */
 static void offload_setup(void)

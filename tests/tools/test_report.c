@@ -1,7 +1,7 @@
 /* report.html: what stands in it, that it stays small, that nothing of a user's is taken for a part of the page, and,
  * in a browser where there is one, that it draws what it holds. */
 #define CHECK_MAIN
-#include "browser.h"
+#include "tests/tools/browser.h"
 
 /* ---- pages ---- */
 

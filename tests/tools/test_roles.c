@@ -2,7 +2,7 @@
  * on a cluster without root, who studies schedules, and who comes from DeepSpeed. What each command does is tested
  * elsewhere; here one leads to the next, and what is said at each point is what leads on. */
 #define CHECK_MAIN
-#include "tiny.h"
+#include "tests/tools/tiny.h"
 
 /* A line of the shell that ends well. */
 #define SHELL(...)                                                                                                     \

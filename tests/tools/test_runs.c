@@ -1,7 +1,7 @@
 /* One run after another: what a run keeps, goes on from, and says of it; lists of data, epochs, the best checkpoint,
  * stopping early; and checkpoints as models. */
 #define CHECK_MAIN
-#include "tiny.h"
+#include "tests/tools/tiny.h"
 
 static const char *const CK = "checkpoint.dir=ck", *const EVERY = "checkpoint.every=2";
 

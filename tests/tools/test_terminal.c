@@ -1,9 +1,9 @@
 /* What a run shows on a terminal: a live line and bars that never wrap, and nothing of either in a pipe. The terminal
  * is a pair of pseudo-terminals, and what was written to it is put on a screen of so many columns. */
 #define CHECK_MAIN
-#include "runtime.h"
-#include "runtime_base.h"
-#include "tiny.h"
+#include "runtime/runtime.h"
+#include "runtime/runtime_base.h"
+#include "tests/tools/tiny.h"
 #include <pty.h>
 #include <sys/ioctl.h>
 

@@ -2,7 +2,7 @@
  * they are told to stop or are killed meanwhile: one line says what is wrong, nothing stays in the directory, and what
  * goes on from a checkpoint comes to the same bytes. */
 #define CHECK_MAIN
-#include "tiny.h"
+#include "tests/tools/tiny.h"
 #include <errno.h>
 
 /* RAM holds what a step needs at the least and a little more; "swap" is the disk tier. */

@@ -1,9 +1,9 @@
 /* The cache of what the machine can do: made once, used after that, and made anew whatever became of it. */
 #define CHECK_MAIN
-#include "codelets.h"
-#include "mfu.h"
-#include "tiny.h"
-#include "yardstick.h"
+#include "codelets/codelets.h"
+#include "models/train/rates/mfu.h"
+#include "models/train/rates/yardstick.h"
+#include "tests/tools/tiny.h"
 #include <signal.h>
 #include <sys/wait.h>
 

@@ -2,7 +2,7 @@
  * apart. All paths are in the directory of fresh(). */
 #ifndef TESS_TESTS_TINY_H
 #define TESS_TESTS_TINY_H
-#include "run.h"
+#include "tests/tools/run.h"
 #include <dirent.h>
 #include <jansson.h>
 

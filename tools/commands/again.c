@@ -1,5 +1,5 @@
 /* The line that starts this run again: its own arguments, or those of the launcher that started its ranks. */
-#include "cmd.h"
+#include "tools/commands/cmd.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* What a subcommand makes of its arguments: options, their numbers and help, and the configuration. */
-#include "cmd.h"
+#include "tools/commands/cmd.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* The command: a table of subcommands, one file each, and what they share. */
 #ifndef TESS_TOOLS_CMD_H
 #define TESS_TOOLS_CMD_H
-#include "models.h"
+#include "models/models.h"
 
 typedef struct command {
     const char *name, *usage, *summary;

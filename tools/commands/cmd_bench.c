@@ -1,6 +1,6 @@
 /* tessera bench: tokens/s, and where the time of a step goes. */
-#include "cmd.h"
-#include "simulation.h"
+#include "tools/commands/cmd.h"
+#include "tools/simulate/simulation.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* tessera bisect: where two runs part. */
-#include "cmd.h"
+#include "tools/commands/cmd.h"
 #include <stdlib.h>
 #include <unistd.h>
 

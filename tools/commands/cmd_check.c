@@ -1,5 +1,5 @@
 /* tessera check: an exported network beside its framework. */
-#include "cmd.h"
+#include "tools/commands/cmd.h"
 
 static tess_status run(int argc, char **argv)
 {

@@ -1,5 +1,5 @@
 /* tessera eval: mean loss and perplexity on data.valid. */
-#include "cmd.h"
+#include "tools/commands/cmd.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

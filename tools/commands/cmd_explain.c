@@ -1,5 +1,5 @@
 /* tessera explain: where a traced step's time went. */
-#include "cmd.h"
+#include "tools/commands/cmd.h"
 
 static const option CSV = {"--csv", "FILE", "writes the trace's tasks there instead, one a line", NULL};
 

@@ -1,5 +1,5 @@
 /* tessera export: the model of a checkpoint, for others to load. */
-#include "cmd.h"
+#include "tools/commands/cmd.h"
 
 static tess_status run(int argc, char **argv)
 {

@@ -1,5 +1,5 @@
 /* tessera generate: goes on from a prompt, or from each of a file, with a trained model. */
-#include "cmd.h"
+#include "tools/commands/cmd.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 /* tessera graph: the step of a run as an instance for those who study schedules. */
-#include "cmd.h"
+#include "tools/commands/cmd.h"
 
 enum { EXPORT, RANKS, OPTIONS_COUNT };
 static const option OPTIONS[OPTIONS_COUNT] = {

@@ -1,6 +1,6 @@
 /* tessera info: this machine, as far as it matters to a run. */
-#include "cmd.h"
-#include "simulation.h"
+#include "tools/commands/cmd.h"
+#include "tools/simulate/simulation.h"
 #include <stdlib.h>
 
 static const option OPTIONS[] = {

@@ -1,5 +1,5 @@
 /* tessera merge: adapters folded into their model. */
-#include "cmd.h"
+#include "tools/commands/cmd.h"
 
 static tess_status run(int argc, char **argv)
 {

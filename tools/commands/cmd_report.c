@@ -1,5 +1,5 @@
 /* tessera report: report.html of a run, or of several side by side, from the files they left. */
-#include "cmd.h"
+#include "tools/commands/cmd.h"
 
 static const option OPTIONS[] = {
     {"-o", "FILE", "where the page goes; OUTPUT/report.html of one run, report.html of several", NULL}};

@@ -1,6 +1,6 @@
 /* tessera run: what an exported network makes of arrays. */
-#include "cmd.h"
-#include "networks.h"
+#include "models/networks/networks.h"
+#include "tools/commands/cmd.h"
 #include <stdlib.h>
 #include <string.h>
 

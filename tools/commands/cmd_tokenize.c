@@ -1,5 +1,5 @@
 /* tessera tokenize: what a model's tokenizer makes of lines of text, and back. */
-#include "cmd.h"
+#include "tools/commands/cmd.h"
 
 enum { SPECIAL, DECODE, OPTIONS_COUNT };
 static const option OPTIONS[OPTIONS_COUNT] = {

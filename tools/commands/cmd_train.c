@@ -1,5 +1,5 @@
 /* tessera train: the whole run of a configuration. */
-#include "cmd.h"
+#include "tools/commands/cmd.h"
 #include <stdlib.h>
 
 static char resume_key[] = "checkpoint.resume=true";

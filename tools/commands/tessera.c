@@ -1,6 +1,6 @@
 /* tessera: joins the ranks, picks the subcommand, and turns a status into an exit code and one line on stderr. */
-#include "cmd.h"
-#include "commit.h"
+#include "tools/commands/cmd.h"
+#include "tools/commit.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>

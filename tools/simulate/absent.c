@@ -1,6 +1,6 @@
 /* What the command says of machines that are not here in a build without simulation. */
-#include "cmd.h"
-#include "simulation.h"
+#include "tools/commands/cmd.h"
+#include "tools/simulate/simulation.h"
 
 static tess_status absent(const char *where)
 {

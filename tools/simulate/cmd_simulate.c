@@ -1,8 +1,8 @@
 /* tessera simulate: a step on a machine that is not here. The step itself is made by tessera-simulator, the same
  * product over SimGrid: here its arguments are looked at, SimGrid's files are written, and what it leaves behind is
  * cleared. */
-#include "cmd.h"
-#include "simulation.h"
+#include "tools/commands/cmd.h"
+#include "tools/simulate/simulation.h"
 #include <errno.h>
 #include <ftw.h>
 #include <signal.h>

@@ -9,8 +9,8 @@
  * touches them, and the kernel gives pages to what is touched. */
 #ifndef TESS_SIMULATED_H
 #define TESS_SIMULATED_H
-#include "reached.h"
-#include "runtime.h"
+#include "models/train/rates/reached.h"
+#include "runtime/runtime.h"
 #include <stdatomic.h>
 
 /* The share of a machine's rates that a codelet reaches. */

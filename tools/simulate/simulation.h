@@ -13,9 +13,9 @@
  *     runtime/                  what stands in the place of the runtime's files that ask this machine for something */
 #ifndef TESS_SIMULATION_H
 #define TESS_SIMULATION_H
-#include "simulated.h"
-#include "train.h"
-#include "yardstick.h"
+#include "models/train/rates/yardstick.h"
+#include "models/train/train.h"
+#include "tools/simulate/simulated.h"
 
 enum { TESS_SIMULATED_CORES = 256, TESS_SIMULATED_NODES = 4096 };
 #define TESS_LEAST_SHARE 1e-6

@@ -1,7 +1,7 @@
 /* tessera simulate --sweep: one simulation for each combination of values of some keys, as many at a time as there are
  * cores here, a row for each, and which of those that fit is the fastest. Each is this very command without the sweep,
  * in a process of its own, whose lines are read: so whatever it can simulate can be swept over. */
-#include "cmd.h"
+#include "tools/commands/cmd.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>

@@ -5,7 +5,7 @@
  *
  * Nodes over tensors of any rank say it themselves (tess_op.split). Of the others, one works on columns by themselves
  * (TESS_COLUMNS_SAME), and a matrix begins a region with its rows and ends one with its columns. */
-#include "regions_impl.h"
+#include "graph/lower/tensor/regions_impl.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>

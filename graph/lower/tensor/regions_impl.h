@@ -1,7 +1,7 @@
 /* What ranks of the tensor dimension can share out together: found by regions.c, cut by tensor_parallel.c. */
 #ifndef TESS_REGIONS_IMPL_H
 #define TESS_REGIONS_IMPL_H
-#include "param.h"
+#include "graph/describe/param.h"
 
 typedef struct tess_region {
     const tess_graph *g;

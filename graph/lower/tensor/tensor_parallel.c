@@ -14,7 +14,7 @@
  *
  * All else is done by every rank alike, with the same bits, and counts and is saved on the first. This file knows ops
  * by what they say of themselves, and says of which matrices nothing could be shared out (tess_graph_unsplit). */
-#include "regions_impl.h"
+#include "graph/lower/tensor/regions_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

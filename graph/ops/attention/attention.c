@@ -2,7 +2,7 @@
  * three side by side in one tensor. Without bounds K is T where it is causal. bounds (B,2T) says which keys each query
  * sees, bias (buckets,heads) what their distance adds. A tile of rows that holds whole sequences needs no other tile;
  * spans of one are attention_spans.c's. */
-#include "attention_node_impl.h"
+#include "graph/ops/attention/attention_node_impl.h"
 #include <string.h>
 
 static tess_status check_inputs(const tess_node *n, int64_t dim)

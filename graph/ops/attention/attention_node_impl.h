@@ -2,7 +2,7 @@
  * spans. */
 #ifndef TESS_ATTENTION_NODE_IMPL_H
 #define TESS_ATTENTION_NODE_IMPL_H
-#include "lowering.h"
+#include "graph/ops/lowering.h"
 
 enum { Q, K, V, BOUNDS, BIAS, INPUTS }; /* packed: K and V are NULL */
 

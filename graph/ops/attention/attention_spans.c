@@ -7,7 +7,7 @@
  * the heads, with all spans: heads need nothing of each other. So the tasks, their order and their bits are those of
  * one rank. What comes back is a span's result of all heads, and backward its gradients. Or each gives all others the
  * keys and values of its spans, and has its own queries; backward sums of what these do to a span's keys come back. */
-#include "attention_node_impl.h"
+#include "graph/ops/attention/attention_node_impl.h"
 
 /* What a rank has of a sequence, by its spans, from forward to backward: of its own heads, or of keys. */
 struct shared {

@@ -3,7 +3,7 @@
  * at a time and leaves what it knows to the next; where there is much to do, groups of heads are shared out over two
  * rows of tasks.
  */
-#include "attention_node_impl.h"
+#include "graph/ops/attention/attention_node_impl.h"
 
 /* Packed, and across, K and V are NULL. */
 struct cached {

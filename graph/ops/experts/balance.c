@@ -1,7 +1,7 @@
 /* balance: statistics of a router, (B,1,4 experts + 2), to which those of the routers before it are added; and the loss
  * of all of them, which is added to another loss. The statistics are a tensor as others are, so they go from section to
  * section of a pipeline; the loss is one task over a micro-batch's, which leaves their gradient. */
-#include "lowering.h"
+#include "graph/ops/lowering.h"
 
 enum { LOGITS, WEIGHTS, BEFORE };
 

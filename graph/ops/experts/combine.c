@@ -1,6 +1,6 @@
 /* combine: y (B,T,C), of which each row is the weighted sum of its places in x (B,T*k,C). Its gradient goes to the
  * weights too, and through them to the router. */
-#include "lowering.h"
+#include "graph/ops/lowering.h"
 
 static tess_status infer(tess_node *n)
 {

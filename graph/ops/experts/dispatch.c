@@ -1,6 +1,6 @@
 /* dispatch: the rows of x (B,T,C), each once for each expert that it chose, sorted by expert: (B,T*k,C). A tile of it
  * has the choices of the rows in x's tile. */
-#include "lowering.h"
+#include "graph/ops/lowering.h"
 
 static tess_status infer(tess_node *n)
 {

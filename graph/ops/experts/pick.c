@@ -1,5 +1,5 @@
 /* pick: of each sequence of x (B,T,C) the row that index (B,1) names: y (B,1,C). */
-#include "lowering.h"
+#include "graph/ops/lowering.h"
 
 static tess_status infer(tess_node *n)
 {

@@ -1,6 +1,6 @@
 /* route: of logits (B,T,E) the weights (B,T,k) of the k experts that each row chooses. Which those are, and where each
  * choice lies among those sorted by expert, is the node's order, an aux tile that the ops behind it read. */
-#include "lowering.h"
+#include "graph/ops/lowering.h"
 
 struct attributes {
     int64_t chosen;

@@ -1,6 +1,6 @@
 /* Directories that a run makes, and small files in them. */
-#include "directories.h"
-#include "runtime.h"
+#include "models/files/base/directories.h"
+#include "runtime/runtime.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  */
 #ifndef TESS_DIRS_IMPL_H
 #define TESS_DIRS_IMPL_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 
 /* Makes a directory and those on the way to it, and returns whether it is there in the end; if not, errno is why. *made
  * (unless NULL) becomes the number of characters that name the first new one; 0: none is new. */

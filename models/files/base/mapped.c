@@ -1,5 +1,5 @@
 /* A file mapped for reading. */
-#include "mapped.h"
+#include "models/files/base/mapped.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>

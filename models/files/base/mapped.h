@@ -7,7 +7,7 @@
  */
 #ifndef TESS_MAP_IMPL_H
 #define TESS_MAP_IMPL_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 
 typedef struct tess_map {
     char *path;

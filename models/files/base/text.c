@@ -1,6 +1,6 @@
 /* UTF-8, and what characters are, by utf8proc's tables: docs/decisions/0019-tokenizers.md says why those. */
-#include "text.h"
-#include "mapped.h"
+#include "models/files/base/text.h"
+#include "models/files/base/mapped.h"
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>

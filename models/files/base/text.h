@@ -8,7 +8,7 @@
  */
 #ifndef TESS_TEXT_H
 #define TESS_TEXT_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <jansson.h>
 
 /* ---- bytes that grow --------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* Members, subscripts, functions and methods. */
-#include "template_impl.h"
+#include "models/files/chat/template_impl.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -2,9 +2,9 @@
  *
  * Where a template marks what the assistant says with {% generation %}, that is it. Where it does not, beginnings of
  * the conversation are rendered: what a turn adds behind the text that asks for it is the assistant's. */
-#include "directories.h"
-#include "mapped.h"
-#include "template_impl.h"
+#include "models/files/base/directories.h"
+#include "models/files/base/mapped.h"
+#include "models/files/chat/template_impl.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

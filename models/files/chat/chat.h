@@ -11,7 +11,7 @@
  */
 #ifndef TESS_CHAT_IMPL_H
 #define TESS_CHAT_IMPL_H
-#include "tokenizer.h"
+#include "models/files/tokenizer/tokenizer.h"
 #include <jansson.h>
 
 /* Stretches of a text: begin, end, begin, end, ... in bytes. */

@@ -1,5 +1,5 @@
 /* Filters and tests, by name. */
-#include "template_impl.h"
+#include "models/files/chat/template_impl.h"
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>

@@ -1,6 +1,6 @@
 /* A template's text as tokens. What stands around tags is trimmed here: {%- and -%} take all blanks, the first line end
  * behind a block goes (trim_blocks), and so do blanks between a line's beginning and a block (lstrip_blocks). */
-#include "template_impl.h"
+#include "models/files/chat/template_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

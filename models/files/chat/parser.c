@@ -1,5 +1,5 @@
 /* Tokens as a tree. The order of operators is Jinja's. */
-#include "template_impl.h"
+#include "models/files/chat/template_impl.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

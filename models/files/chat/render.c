@@ -1,5 +1,5 @@
 /* Rendering: a tree against variables. */
-#include "template_impl.h"
+#include "models/files/chat/template_impl.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

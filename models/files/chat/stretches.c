@@ -1,6 +1,6 @@
 /* Stretches of a text, one behind the other. */
-#include "chat.h"
-#include "runtime_base.h"
+#include "models/files/chat/chat.h"
+#include "runtime/runtime_base.h"
 #include <stdlib.h>
 
 void tess_spans_add(tess_spans *s, size_t begin, size_t end)

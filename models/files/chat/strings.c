@@ -1,5 +1,5 @@
 /* Of Python's strings, what methods and filters share. */
-#include "template_impl.h"
+#include "models/files/chat/template_impl.h"
 #include <string.h>
 #include <utf8proc.h>
 

@@ -15,8 +15,8 @@
  */
 #ifndef TESS_TEMPLATE_IMPL_H
 #define TESS_TEMPLATE_IMPL_H
-#include "chat.h"
-#include "text.h"
+#include "models/files/base/text.h"
+#include "models/files/chat/chat.h"
 #include <jansson.h>
 
 /* ---- the tree ---------------------------------------------------------------------------------------------------- */

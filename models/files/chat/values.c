@@ -1,5 +1,5 @@
 /* Values of a template: as Python compares and writes them. */
-#include "template_impl.h"
+#include "models/files/chat/template_impl.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* .npy: a magic, a version, and a Python literal {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 784), } in
  * front of the elements. Only that literal's three keys are read, in any order; nothing else of Python is. A
  * .safetensors has an array for each input, by its name. */
-#include "arrays.h"
-#include "mapped.h"
-#include "safetensors.h"
+#include "models/files/data/arrays.h"
+#include "models/files/base/mapped.h"
+#include "models/files/safetensors/safetensors.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * The shuffle is a keyed bijection of 0 .. samples-1, and whose turn it is at a position follows from the weights
  * alone, so neither the samples nor their order are ever held, and a run goes on anywhere.
  */
-#include "data_file_impl.h"
+#include "models/files/data/data_file_impl.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

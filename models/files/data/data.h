@@ -17,9 +17,9 @@
  */
 #ifndef TESS_DATA_IMPL_H
 #define TESS_DATA_IMPL_H
-#include "arrays.h"
-#include "mapped.h"
-#include "tokenizer.h"
+#include "models/files/base/mapped.h"
+#include "models/files/data/arrays.h"
+#include "models/files/tokenizer/tokenizer.h"
 
 typedef struct tess_data tess_data;
 

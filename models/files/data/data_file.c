@@ -4,7 +4,7 @@
  * .jsonl, and for Megatron one for each stretch of
  * sequences that lie behind one another, which is the whole file unless its index was reordered.
  */
-#include "data_file_impl.h"
+#include "models/files/data/data_file_impl.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

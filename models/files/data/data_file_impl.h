@@ -1,8 +1,8 @@
 /* Below data.c: a file as a sequence of tokens (data_file.c). */
 #ifndef TESS_DATA_FILE_IMPL_H
 #define TESS_DATA_FILE_IMPL_H
-#include "data_lines_impl.h"
-#include "data_paths.h"
+#include "models/files/data/data_lines_impl.h"
+#include "models/files/data/data_paths.h"
 
 struct tess_token_run;
 typedef struct tess_token_file {

@@ -1,5 +1,5 @@
 /* Lines as other tools write them, in our own words: ShareGPT's conversations, and the instructions of Alpaca. */
-#include "data_lines_impl.h"
+#include "models/files/data/data_lines_impl.h"
 #include <string.h>
 
 #define BAD(line, ...) tess_line_error((line)->file, (line)->byte, tess_format(__VA_ARGS__))

@@ -1,5 +1,5 @@
 /* Where the lines of a .jsonl are: the next one, and the number of one of which something is said. */
-#include "data_lines_impl.h"
+#include "models/files/data/data_lines_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,8 +3,8 @@
  * which examples share one. */
 #ifndef TESS_DATA_LINES_IMPL_H
 #define TESS_DATA_LINES_IMPL_H
-#include "data.h"
-#include "data_index_impl.h"
+#include "models/files/data/data.h"
+#include "models/files/data/data_index_impl.h"
 #include <jansson.h>
 
 enum { TESS_NO_TARGET = -100 };

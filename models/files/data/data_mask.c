@@ -2,7 +2,7 @@
  *
  * What is masked follows from the seed, the sample's place in the run and the token's place in the sample, so each
  * epoch has other masks, and a run that goes on, or runs on other ranks, has the same ones. */
-#include "data_lines_impl.h"
+#include "models/files/data/data_lines_impl.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* The shuffle: a keyed bijection of 0 .. n-1, which is computed for one place at a time and never held. */
-#include "data_lines_impl.h"
+#include "models/files/data/data_lines_impl.h"
 
 /* Every bit of x acts on every bit of the result (the finisher of splitmix64). */
 uint64_t tess_data_mix(uint64_t x)

@@ -1,6 +1,6 @@
 /* Which examples share a sample: first fit, in an order that the seed gives, among the OPEN samples that were begun
  * last. It is settled once and for all epochs, which shuffle samples, so that a run goes on anywhere. */
-#include "data_lines_impl.h"
+#include "models/files/data/data_lines_impl.h"
 #include <stdlib.h>
 
 enum { OPEN = 64 };

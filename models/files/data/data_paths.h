@@ -7,7 +7,7 @@
  */
 #ifndef TESS_DATA_PATHS_H
 #define TESS_DATA_PATHS_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 
 typedef enum tess_data_kind { TESS_DATA_MEGATRON, TESS_DATA_LLMC, TESS_DATA_TEXT, TESS_DATA_LINES } tess_data_kind;
 typedef struct tess_data_path {

@@ -1,5 +1,5 @@
 /* From what was read to what a step is fed with: targets, and for each place what it sees and where it counts from. */
-#include "data_lines_impl.h"
+#include "models/files/data/data_lines_impl.h"
 #include <string.h>
 
 static void put_bounds(int32_t *bounds, int64_t T, int64_t from, int64_t to, int64_t first, int64_t end)

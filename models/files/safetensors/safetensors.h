@@ -19,7 +19,7 @@
  */
 #ifndef TESS_SAFETENSORS_IMPL_H
 #define TESS_SAFETENSORS_IMPL_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 
 enum { TESS_SAFETENSORS_RANK = 8 };
 

@@ -5,7 +5,7 @@
  * its place, whatever the others do, and makes that durable. When all have, rank 0 gives the files their names. So the
  * bytes do not depend on how many ranks there are, or on who holds what.
  */
-#include "safetensors_impl.h"
+#include "models/files/safetensors/safetensors_impl.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>

@@ -1,5 +1,5 @@
 /* What a set of tensors is made of, whichever files they are from: their dtypes, and room for one more. */
-#include "safetensors_impl.h"
+#include "models/files/safetensors/safetensors_impl.h"
 
 static const struct {
     const char *name;

@@ -7,7 +7,7 @@
  *
  * So tensors are read where they lie, as safetensors' are.
  */
-#include "safetensors_impl.h"
+#include "models/files/safetensors/safetensors_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

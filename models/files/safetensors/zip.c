@@ -1,7 +1,7 @@
 /* The directory of a zip: what is in it, and where. Entries are used as they lie in the file, so only those that are
  * stored, and not compressed, can be. Nothing in the directory is believed.
  */
-#include "safetensors_impl.h"
+#include "models/files/safetensors/safetensors_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

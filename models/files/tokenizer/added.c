@@ -1,6 +1,6 @@
 /* Added tokens: strings that are a token wherever they stand in a text, found before anything else is done with it, or,
  * where they are normalized, in what the normalizer made of it. */
-#include "tokenizer_parts_impl.h"
+#include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,7 +6,7 @@
  * of what is there now is another or none. So a word of n bytes costs O(n log n), and a megabyte without a space is no
  * trouble.
  */
-#include "tokenizer_parts_impl.h"
+#include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

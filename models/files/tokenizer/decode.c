@@ -1,5 +1,5 @@
 /* Decoding: ids to a text, all at once or as they come. */
-#include "tokenizer_parts_impl.h"
+#include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

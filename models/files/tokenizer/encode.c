@@ -1,6 +1,6 @@
 /* Encoding: a text goes through the parts region by region, and a long region stretch by stretch where that comes to
  * the same, so that a file of any size is encoded in bounded memory. */
-#include "tokenizer_parts_impl.h"
+#include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Arrays of ids that grow. */
-#include "tokenizer_parts_impl.h"
+#include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Normalizers, in the order in which they act. Each makes another text of the one it is given, or leaves it where it
  * is. */
-#include "tokenizer_parts_impl.h"
+#include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Reading vocab.json and merges.txt, which tokenizers of bytes were kept in before there was tokenizer.json: the object
  * is made that the latter has. What the two do not say, how a text is cut into words, follows from the kind of
  * tokenizer. */
-#include "tokenizer_parts_impl.h"
+#include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

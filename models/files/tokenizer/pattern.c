@@ -1,5 +1,5 @@
 /* Patterns: the regular expressions of tokenizer.json, which are written for Oniguruma, and literal strings. */
-#include "tokenizer_parts_impl.h"
+#include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <string.h>
 
 /* Where PCRE2 reads the same letters otherwise they are written out, or refused: \s, which PCRE2 lets match U+180E, and

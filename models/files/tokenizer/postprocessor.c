@@ -1,5 +1,5 @@
 /* Post-processors: the ids that stand before and behind a text that is by itself. */
-#include "tokenizer_parts_impl.h"
+#include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,7 @@
  *
  * A unit of the array has its label in bits 0 to 7 (and 31), whether a leaf hangs from it in 8, and where its children
  * begin in 9 to 30; a leaf has its value there. */
-#include "tokenizer_parts_impl.h"
+#include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <string.h>
 
 struct tess_charsmap {

@@ -1,7 +1,7 @@
 /* Pre-tokenizers cut a part of a text into words. They act one behind the other, each on the pieces that the one before
  * it left: a piece is searched for what matches, and what becomes of matches and of what lies between them is the
  * "behavior". Two of them change the piece before: Metaspace, and ByteLevel with add_prefix_space. */
-#include "tokenizer_parts_impl.h"
+#include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* What parts are read by: members of JSON objects, and the names of fields for errors. */
-#include "tokenizer_parts_impl.h"
+#include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <string.h>
 
 tess_status tess_json_flag(const tess_reading *r, const char *field, const json_t *object, const char *name,

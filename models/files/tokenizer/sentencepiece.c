@@ -7,7 +7,7 @@
  *                          become U+2581
  *     5: what is undone when decoding    2: a table too
  */
-#include "tokenizer_parts_impl.h"
+#include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Decoders: the tokens of ids to a text, each on the list that the one before it left. */
-#include "tokenizer_parts_impl.h"
+#include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Opening a Hugging Face tokenizer.json: which parts there are, and what they share. */
-#include "tokenizer_parts_impl.h"
+#include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

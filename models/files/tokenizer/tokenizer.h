@@ -15,7 +15,7 @@
  */
 #ifndef TESS_TOKENIZER_IMPL_H
 #define TESS_TOKENIZER_IMPL_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 
 /* An array of ids that grows; zeroed at first. */
 typedef struct tess_ids {

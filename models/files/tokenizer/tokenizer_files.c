@@ -2,8 +2,8 @@
  * not say all that it says: which tokens are added and special stands in tokenizer_config.json, special_tokens_map.json
  * and added_tokens.json, and the rest follows from the kind of tokenizer, which is known by its class or the model's
  * type. A kind that is not known here is an error: it might cut texts in another way. */
-#include "directories.h"
-#include "tokenizer_parts_impl.h"
+#include "models/files/base/directories.h"
+#include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

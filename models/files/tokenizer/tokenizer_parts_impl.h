@@ -15,9 +15,9 @@
 #ifndef TESS_TOKENIZER_PARTS_IMPL_H
 #define TESS_TOKENIZER_PARTS_IMPL_H
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "mapped.h"
-#include "text.h"
-#include "tokenizer.h"
+#include "models/files/base/mapped.h"
+#include "models/files/base/text.h"
+#include "models/files/tokenizer/tokenizer.h"
 #include <jansson.h>
 #include <pcre2.h>
 #include <pthread.h>

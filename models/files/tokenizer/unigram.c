@@ -1,6 +1,6 @@
 /* Unigram: of all ways to write a word in tokens, the one whose scores have the largest sum, by Viterbi's algorithm
  * over the word's bytes. A character that is no token costs more than any token does; unknown ones in a row are one. */
-#include "tokenizer_parts_impl.h"
+#include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

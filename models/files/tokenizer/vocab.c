@@ -1,5 +1,5 @@
 /* Tokens by their bytes, and by their ids. */
-#include "tokenizer_parts_impl.h"
+#include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* WordPiece: a word is the longest token that it begins with, then the longest one of what goes on within a word, and
  * so on; where there is none, or the word is too long, it is the unknown token as a whole. */
-#include "tokenizer_parts_impl.h"
+#include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <string.h>
 
 struct tess_wordpiece {

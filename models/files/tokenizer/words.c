@@ -1,6 +1,6 @@
 /* Words met lately and their ids, so that a word which comes again is not merged again. A word has one place, by its
  * hash; another one takes it over. When the room for the bytes and ids is full, all begin anew. */
-#include "tokenizer_parts_impl.h"
+#include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * first token, says whether the second of two texts follows the first. RoBERTa: BERT whose places count from behind the
  * padding's id, with heads of its own making. Heads stand beside the body, which is what the prefix names; beside them
  * older files have numbers of places, heads that the library was trained with, and copies of the tied one. */
-#include "encoder_impl.h"
+#include "models/networks/families/encoder_impl.h"
 
 static tess_tensor *transform(const void *numbers, tess_graph *g, tess_tensor *x)
 {

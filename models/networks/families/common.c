@@ -1,5 +1,5 @@
 /* What families have in common: the keys that config.json of each of them may have, and how they describe networks. */
-#include "model.h"
+#include "models/networks/model/model.h"
 #include <stdarg.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* The network of decoder_impl.h, and what its families have in common in config.json. */
-#include "decoder_impl.h"
+#include "models/networks/families/decoder_impl.h"
 #include <math.h>
 
 #define AT(member) offsetof(tess_decoder, member)

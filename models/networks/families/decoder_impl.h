@@ -3,7 +3,7 @@
  * and what of a block it does otherwise. */
 #ifndef TESS_DECODER_IMPL_H
 #define TESS_DECODER_IMPL_H
-#include "rotary_impl.h"
+#include "models/networks/families/rotary_impl.h"
 
 /* The numbers of all such families; those that a family has no field for are 0. */
 typedef struct tess_decoder {

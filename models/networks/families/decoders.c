@@ -1,6 +1,6 @@
 /* Families of decoders (decoder_impl.h): what each has in config.json beside the fields of all, with its own defaults,
  * and its traits. */
-#include "decoder_impl.h"
+#include "models/networks/families/decoder_impl.h"
 
 #define AT(member) offsetof(tess_decoder, member)
 #define END                                                                                                            \

@@ -1,5 +1,5 @@
 /* The network of encoder_impl.h, and what its families have in common in config.json. */
-#include "encoder_impl.h"
+#include "models/networks/families/encoder_impl.h"
 
 #define AT(member) offsetof(tess_encoder, member)
 const tess_field tess_encoder_fields[] = {

@@ -1,6 +1,6 @@
 /* GPT-NeoX, as Pythia is: layernorm, rotary positions on a share of each head, and blocks whose attention and mlp both
  * read what comes in, unless config.json has them one behind the other. */
-#include "rotary_impl.h"
+#include "models/networks/families/rotary_impl.h"
 
 struct gpt_neox {
     tess_common common;

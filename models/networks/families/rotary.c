@@ -1,5 +1,5 @@
 /* Rotary positions of a network, see rotary_impl.h. */
-#include "rotary_impl.h"
+#include "models/networks/families/rotary_impl.h"
 #include <math.h>
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * of the mean square, matrices have no bias, and what is known of positions is a bias of logits by their distance, one
  * table for all layers of each side. The first version has a mlp with relu and a head that is the embedding, scaled;
  * the second a gated one and a head of its own. */
-#include "model.h"
+#include "models/networks/model/model.h"
 #include <math.h>
 
 struct t5 {

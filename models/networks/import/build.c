@@ -2,7 +2,7 @@
  * maps, broadcasts, transposes and the like only change it. What some other op reads, or what several nodes read of
  * what was computed, becomes a tensor. So one op is made of a whole expression, and none of what only moves elements.
  */
-#include "patterns.h"
+#include "models/networks/import/patterns.h"
 #include <stdlib.h>
 #include <string.h>
 

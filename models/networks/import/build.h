@@ -1,7 +1,7 @@
 /* What is made of the values of a graph.json while it becomes a graph (build.c). */
 #ifndef TESS_IMPORT_BUILD_H
 #define TESS_IMPORT_BUILD_H
-#include "import_impl.h"
+#include "models/networks/import/import_impl.h"
 
 typedef struct form {
     tess_tensor *t; /* that it is; NULL: none is made yet */

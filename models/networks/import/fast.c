@@ -1,6 +1,6 @@
 /* Patterns become the fast ops of a graph: what nodes make together is made again by one op, over the same tiles, and
  * what nobody reads any more is left out by the step. Where tiles do not lie as the op takes them, nodes stay. */
-#include "patterns.h"
+#include "models/networks/import/patterns.h"
 #include <string.h>
 
 /* Stores the value as rows of its last dimension; NULL: it has none. */

@@ -1,6 +1,6 @@
 /* Forms: what a value of a graph.json is while the graph is built: an expression over readings of tensors, which maps,
  * broadcasts, transposes and the like only change. */
-#include "build.h"
+#include "models/networks/import/build.h"
 #include <stdlib.h>
 #include <string.h>
 

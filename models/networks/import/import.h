@@ -8,8 +8,8 @@
  */
 #ifndef TESS_IMPORT_H
 #define TESS_IMPORT_H
-#include "nd.h"
-#include "networks.h"
+#include "graph/nd.h"
+#include "models/networks/networks.h"
 
 typedef struct tess_import tess_import;
 

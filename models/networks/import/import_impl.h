@@ -1,7 +1,7 @@
 /* A graph.json that was read: values by number, and nodes in order. */
 #ifndef TESS_IMPORT_IMPL_H
 #define TESS_IMPORT_IMPL_H
-#include "import.h"
+#include "models/networks/import/import.h"
 #include <jansson.h>
 
 typedef enum value_kind { VALUE_INPUT, VALUE_PARAM, VALUE_STATE, VALUE_CONST, VALUE_NODE } value_kind;

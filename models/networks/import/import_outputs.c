@@ -1,6 +1,6 @@
 /* What a step of a network makes: the loss, with the numbers beside it and what states become, and the outputs that
  * `tessera run` writes. */
-#include "patterns.h"
+#include "models/networks/import/patterns.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* What nodes are together: norms, attention, gelu, embeddings and cross-entropy as programs write them out. A pattern
  * is found by what nodes compute, and by the values of constants; where one is missed, its nodes stay what they are. */
-#include "patterns.h"
+#include "models/networks/import/patterns.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

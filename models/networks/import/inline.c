@@ -2,7 +2,7 @@
  * one value in the end. Without this a relu would store what it is taken of. What is cheap to compute again is not
  * enough: a norm's input without its mean is stored, since the gradient's mean is taken away exactly only where both
  * are of the same rounded numbers. */
-#include "build.h"
+#include "models/networks/import/build.h"
 #include <stdlib.h>
 #include <string.h>
 

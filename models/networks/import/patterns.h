@@ -1,7 +1,7 @@
 /* What nodes of a graph.json are together (import_patterns.c), and the fast op that it is (fast.c). */
 #ifndef TESS_IMPORT_PATTERNS_H
 #define TESS_IMPORT_PATTERNS_H
-#include "build.h"
+#include "models/networks/import/build.h"
 
 typedef enum pattern_kind {
     PATTERN_LAYERNORM,

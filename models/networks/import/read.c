@@ -1,6 +1,6 @@
 /* Reading graph.json: everything that does not depend on what an op means is checked here. */
-#include "directories.h"
-#include "import_impl.h"
+#include "models/files/base/directories.h"
+#include "models/networks/import/import_impl.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* A form becomes a tensor: what computes gelu or silu by that op, and everything else by a map. */
-#include "build.h"
+#include "models/networks/import/build.h"
 #include <math.h>
 
 tess_status tess_build_failed(const building *b, const node *of)

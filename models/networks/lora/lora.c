@@ -1,5 +1,5 @@
 /* Adapters in a graph (lora.h): what their parameters are called, which linears have one, and what is trained. */
-#include "lora.h"
+#include "models/networks/lora/lora.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>

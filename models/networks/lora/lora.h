@@ -11,7 +11,7 @@
  */
 #ifndef TESS_LORA_H
 #define TESS_LORA_H
-#include "model.h"
+#include "models/networks/model/model.h"
 #include <jansson.h>
 
 #define TESS_LORA_PREFIX "base_model.model." /* PEFT's, of each tensor */

@@ -1,5 +1,5 @@
 /* Reading a Hugging Face config.json by a family's table of fields: every field is known or an error. */
-#include "lora.h"
+#include "models/networks/lora/lora.h"
 #include <jansson.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* A model: its family found by model_type, its fields read, its graph built. */
-#include "directories.h"
-#include "lora.h"
+#include "models/files/base/directories.h"
+#include "models/networks/lora/lora.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 static const tess_family *const families[] = {
 #define TESS_MODEL(name) &tess_family_##name,
-#include "models.def"
+#include "models/networks/families/models.def"
 #undef TESS_MODEL
 };
 enum { FAMILIES = sizeof families / sizeof families[0] };

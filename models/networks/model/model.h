@@ -10,8 +10,8 @@
  * A new family is told in docs/add-a-model.md. */
 #ifndef TESS_MODEL_H
 #define TESS_MODEL_H
-#include "import.h"
-#include "networks.h"
+#include "models/networks/import/import.h"
+#include "models/networks/networks.h"
 
 /* ---- config.json ------------------------------------------------------------------------------------------------- */
 
@@ -122,7 +122,7 @@ struct tess_family {
 bool tess_rotary_long(const tess_family *f, const void *numbers, int64_t length);
 extern const tess_family tess_family_import; /* what an imported network says in the place of one (import/model.c) */
 #define TESS_MODEL(name) extern const tess_family tess_family_##name;
-#include "models.def"
+#include "models/networks/families/models.def"
 #undef TESS_MODEL
 
 /* ---- what families describe networks with (common.c) ------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* Patterns on the names of parameters, see networks.h. */
-#include "model.h"
+#include "models/networks/model/model.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

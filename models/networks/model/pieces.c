@@ -1,5 +1,5 @@
 /* Parameters to and from the tensors of files, piece by piece. */
-#include "model.h"
+#include "models/networks/model/model.h"
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* The states of a graph's parameters to and from files: of each parameter the master, and the moments of the optimizer
  * that trains it (NAME.exp_avg and NAME.exp_avg_sq of AdamW), all of (rows, columns). They are what of a checkpoint a
  * network needs; the rest of one, and how it comes to be whole, is training's (train/checkpoint/checkpoint.h). */
-#include "lora.h"
+#include "models/networks/lora/lora.h"
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>

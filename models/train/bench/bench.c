@@ -1,8 +1,8 @@
 /* Where the time of a training step goes: steps of a model on random tokens, beside the matrix rate that oneDNN alone
  * reaches in the same run. */
-#include "bench.h"
-#include "codelets.h"
-#include "yardstick.h"
+#include "models/train/bench/bench.h"
+#include "codelets/codelets.h"
+#include "models/train/rates/yardstick.h"
 #include <stdlib.h>
 
 static int ascending(const void *a, const void *b)

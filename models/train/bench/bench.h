@@ -1,9 +1,9 @@
 /* A bench: bench.c runs steps, bench_text.c says where their time went. */
 #ifndef TESS_BENCH_IMPL_H
 #define TESS_BENCH_IMPL_H
-#include "measure.h"
-#include "run.h"
-#include "tracing.h"
+#include "models/train/report/measure.h"
+#include "models/train/report/tracing.h"
+#include "models/train/run/run.h"
 
 typedef struct tess_bench_run {
     tess_run run;

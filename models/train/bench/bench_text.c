@@ -1,5 +1,5 @@
 /* What bench found out, for its reader. */
-#include "bench.h"
+#include "models/train/bench/bench.h"
 #include <sys/resource.h>
 
 static void print_table(FILE *out, const tess_profile *p, int steps)

@@ -1,5 +1,5 @@
 /* What a run will hold, do and take, before it runs. */
-#include "estimate_impl.h"
+#include "models/train/bench/estimate_impl.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

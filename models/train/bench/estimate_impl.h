@@ -1,7 +1,7 @@
 /* What `tessera estimate` prints of a run that was placed: each tier's parts and their sum, and the time of a step. */
 #ifndef TESS_ESTIMATE_IMPL_H
 #define TESS_ESTIMATE_IMPL_H
-#include "run.h"
+#include "models/train/run/run.h"
 
 /* Prints what RAM must hold where nothing can leave it, part by part, beside what there is. */
 void tess_estimate_needs(FILE *out, const tess_run *r, const tess_step *step, uint64_t limit);

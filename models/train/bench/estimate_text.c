@@ -1,6 +1,6 @@
 /* The words of `tessera estimate` around the plan of its step. */
-#include "codelets.h"
-#include "estimate_impl.h"
+#include "codelets/codelets.h"
+#include "models/train/bench/estimate_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* The same steps under each of StarPU's policies. What a policy does to a process that runs on is not known of all of
  * them, and some wait for ever: each has a process of its own, which says by a pipe how it went. */
-#include "directories.h"
-#include "run.h"
+#include "models/files/base/directories.h"
+#include "models/train/run/run.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* What the tasks of this machine's last bench reached of its yardsticks, which forecasts go by from then on: it depends
  * on the processor (exponentials beside products, caches beside copies) by more than a forecast may be off. */
-#include "bench.h"
-#include "codelets.h"
-#include "yardstick.h"
+#include "codelets/codelets.h"
+#include "models/train/bench/bench.h"
+#include "models/train/rates/yardstick.h"
 
 /* Of fewer seconds of work one interruption would be seen. */
 static const double ENOUGH = 5;

@@ -1,6 +1,6 @@
 /* tessera bisect: the step, the op, the tile and the rank where two runs part. */
-#include "bisect_impl.h"
-#include "config.h"
+#include "models/train/bisect/bisect_impl.h"
+#include "models/train/config/config.h"
 #include <errno.h>
 #include <spawn.h>
 #include <stdlib.h>

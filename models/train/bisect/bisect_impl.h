@@ -9,7 +9,7 @@
  */
 #ifndef TESS_BISECT_IMPL_H
 #define TESS_BISECT_IMPL_H
-#include "train.h"
+#include "models/train/train.h"
 #include <jansson.h>
 
 /* ---- runs.c ---- */

@@ -1,7 +1,7 @@
 /* The first difference between the digests of two runs. Each rank's list is gone through in its order, in which all
  * that a task needs comes before it: so the first task of a rank that left another tile than the other run's, and found
  * the same in all of its own, is where they part. A rank that merely got what another one made has no such task. */
-#include "bisect_impl.h"
+#include "models/train/bisect/bisect_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Reading what graph/step/step_digest.c writes, a step of all ranks at a time. */
-#include "bisect_impl.h"
-#include "digests.h"
+#include "models/train/bisect/bisect_impl.h"
+#include "models/train/report/digests.h"
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>

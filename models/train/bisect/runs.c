@@ -1,8 +1,8 @@
 /* What two runs left, and between which steps they part by that: losses and gradient norms, which are exact sums and
  * written with all digits, and the bytes of checkpoints. */
-#include "bisect_impl.h"
-#include "checkpoint.h"
-#include "metrics.h"
+#include "models/train/bisect/bisect_impl.h"
+#include "models/train/checkpoint/checkpoint.h"
+#include "models/train/report/metrics.h"
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* Whether two runs are of one configuration, but for what says where tiles are and what a run leaves. */
-#include "bisect_impl.h"
+#include "models/train/bisect/bisect_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -15,9 +15,9 @@
  * Where the comment says so, all ranks call a function together, and get the same status. */
 #ifndef TESS_CHECKPOINT_IMPL_H
 #define TESS_CHECKPOINT_IMPL_H
-#include "graph.h"
-#include "loss_scale.h"
-#include "tessera_networks.h"
+#include "graph/graph.h"
+#include "models/networks/tessera_networks.h"
+#include "models/train/checkpoint/loss_scale.h"
 
 /* What a run was told, as far as one that goes on from it may be told something else. */
 typedef struct tess_run_facts {

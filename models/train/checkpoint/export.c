@@ -1,8 +1,8 @@
 /* A Hugging Face directory from a checkpoint, and from a model with adapters folded in. */
-#include "checkpoint.h"
-#include "directories.h"
-#include "networks.h"
-#include "train.h"
+#include "models/files/base/directories.h"
+#include "models/networks/networks.h"
+#include "models/train/checkpoint/checkpoint.h"
+#include "models/train/train.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

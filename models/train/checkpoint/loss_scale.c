@@ -2,7 +2,7 @@
  * the scale of all steps. Else it begins with 2^initial_scale_power. A step whose gradient is not finite is skipped; so
  * many of them as hysteresis says halve the scale, down to min_loss_scale, and loss_scale_window steps without one, in
  * a row, double it and fill hysteresis up again, which with consecutive_hysteresis each step without one does. */
-#include "loss_scale.h"
+#include "models/train/checkpoint/loss_scale.h"
 #include <math.h>
 
 tess_loss_scale tess_loss_scale_begin(const tess_config *c)

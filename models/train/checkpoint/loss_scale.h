@@ -1,8 +1,8 @@
 /* The scale of the loss in fp16, from step to step (scale.c). */
 #ifndef TESS_SCALE_IMPL_H
 #define TESS_SCALE_IMPL_H
-#include "config.h"
-#include "runtime.h"
+#include "models/train/config/config.h"
+#include "runtime/runtime.h"
 
 typedef struct tess_loss_scale {
     double value;

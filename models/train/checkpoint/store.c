@@ -1,9 +1,9 @@
 /* A graph of a program's own, to files and back: weights as safetensors, and checkpoints from which it goes on bit for
  * bit. What the models of models.def have beside, config.json and tokenizer, a program keeps itself. */
-#include "checkpoint.h"
-#include "directories.h"
-#include "networks.h"
-#include "train.h"
+#include "models/files/base/directories.h"
+#include "models/networks/networks.h"
+#include "models/train/checkpoint/checkpoint.h"
+#include "models/train/train.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>

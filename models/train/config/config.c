@@ -1,6 +1,6 @@
 /* The configuration: where values come from (file, environment, command line), what follows from several of them at
  * once, and writing it. */
-#include "config_impl.h"
+#include "models/train/config/config_impl.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>

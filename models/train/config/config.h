@@ -11,8 +11,8 @@
  */
 #ifndef TESS_CONFIG_H
 #define TESS_CONFIG_H
-#include "tessera_config.h"
-#include "tessera_networks.h"
+#include "models/networks/tessera_networks.h"
+#include "models/train/tessera_config.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -76,7 +76,7 @@ typedef struct tess_config {
     }                                                                                                                  \
     name;
 #define KEY(kind, group, name, ...) TESS_CONFIG_##kind(name)
-#include "config.def"
+#include "models/train/config/config.def"
     struct tess_config_notes *notes; /* how keys came to their values, for what is said of them */
 } tess_config;
 

@@ -2,8 +2,8 @@
  * table), optimizer.c (what each optimizer has of it), help.c and, below them, keys.c (the table, one value). */
 #ifndef TESS_CONFIG_IMPL_H
 #define TESS_CONFIG_IMPL_H
-#include "config.h"
-#include "runtime.h"
+#include "models/train/config/config.h"
+#include "runtime/runtime.h"
 #include <jansson.h>
 
 typedef enum tess_key_kind {

@@ -1,8 +1,8 @@
 /* What DeepSpeed's files say that the table of keys does not: names from older versions and keys in the wrong section,
  * sections that are taken whole, "auto" as transformers' Trainer fills it in, and the few lines that tell the user what
  * became of all that: one for each sort, however many keys there are. */
-#include "config_impl.h"
-#include "networks.h"
+#include "models/networks/networks.h"
+#include "models/train/config/config_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* What --help says of the keys: a line a group, or a line a key of one of them. */
-#include "config_impl.h"
+#include "models/train/config/config_impl.h"
 #include <string.h>
 
 enum { GROUPS_MOST = 64, LINE = 120 };

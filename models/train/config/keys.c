@@ -1,5 +1,5 @@
 /* The table of keys, and one value of it: set, got, described. */
-#include "config_impl.h"
+#include "models/train/config/config_impl.h"
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ enum { REFUSALS_MOST = 64 }; /* that are told apart: nobody reads more of them *
 /* The choices of optimizer.type. */
 static const char optimizer_names[] =
 #define OPTIMIZER(id, kind, name, params) name "|"
-#include "optimizers.def"
+#include "codelets/optimizers.def"
     ;
 
 /* Of parallel.carrier, in the order that tess_run_start reads. */
@@ -38,7 +38,7 @@ const tess_key tess_keys[] = {
      .preset = preset_,                                                                                                \
      .help = help_,                                                                                                    \
      limits},
-#include "config.def"
+#include "models/train/config/config.def"
 };
 const size_t tess_key_count = sizeof tess_keys / sizeof *tess_keys;
 _Static_assert(sizeof tess_keys / sizeof *tess_keys <= TESS_KEYS_MOST, "make TESS_KEYS_MOST larger");

@@ -1,6 +1,6 @@
 /* What optimizers have of optimizer.params, by optimizers.def: keys of another one are refused, and defaults may be an
  * optimizer's own. */
-#include "config_impl.h"
+#include "models/train/config/config_impl.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@ static const struct {
     const char *name, *params;
 } optimizers[] = {
 #define OPTIMIZER(id, kind, name, params) [TESS_OPTIMIZER_##id] = {name, params},
-#include "optimizers.def"
+#include "codelets/optimizers.def"
 };
 
 static const char *in_params(const tess_key *k)

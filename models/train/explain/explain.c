@@ -1,5 +1,5 @@
 /* tessera explain: where the time of a traced step went, from OUTPUT/trace.json, and what would help. */
-#include "explain_impl.h"
+#include "models/train/explain/explain_impl.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The tasks of a trace as comma-separated values, for other programs: one a line, those of a rank in the order of their
  * ends. docs/trace.md has the columns. */
-#include "explain_impl.h"
+#include "models/train/explain/explain_impl.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

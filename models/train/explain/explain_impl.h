@@ -3,7 +3,7 @@
  * above them, is the command. Times are seconds since the trace began, on rank 0's clock. */
 #ifndef TESS_EXPLAIN_IMPL_H
 #define TESS_EXPLAIN_IMPL_H
-#include "run.h"
+#include "models/train/run/run.h"
 
 typedef enum tess_event_kind {
     TESS_EVENT_STEP,

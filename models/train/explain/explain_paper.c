@@ -1,6 +1,6 @@
 /* What another setting would change, on paper: the run's own configuration is planned again with it, at the rates and
  * under the cap that the run went by, whatever is set and free here today, and nothing runs. */
-#include "explain_impl.h"
+#include "models/train/explain/explain_impl.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

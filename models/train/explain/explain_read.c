@@ -1,5 +1,5 @@
 /* A trace from its file, which tess_trace_open's writer made: one event a line. */
-#include "explain_impl.h"
+#include "models/train/explain/explain_impl.h"
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>

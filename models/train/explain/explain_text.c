@@ -1,5 +1,5 @@
 /* Where a traced step's time went, in a dozen lines. All figures are means of the steps that are in the trace. */
-#include "explain_impl.h"
+#include "models/train/explain/explain_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,7 +6,7 @@
  * within microseconds.
  *
  * The same walk explains a worker's pause: from the task that ended it back to the moment at which it began. */
-#include "explain_impl.h"
+#include "models/train/explain/explain_impl.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

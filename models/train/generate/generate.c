@@ -1,12 +1,12 @@
 /* What the command does with a writer: prompts become tokens, tokens text, the text of one prompt as it comes, of a
  * file's in the order of its lines. */
-#include "chat.h"
-#include "checkpoint.h"
-#include "codelets.h"
-#include "networks.h"
-#include "prompts_impl.h"
-#include "talk_impl.h"
-#include "writer_impl.h"
+#include "codelets/codelets.h"
+#include "models/files/chat/chat.h"
+#include "models/networks/networks.h"
+#include "models/train/checkpoint/checkpoint.h"
+#include "models/train/generate/prompts_impl.h"
+#include "models/train/generate/talk_impl.h"
+#include "models/train/generate/writer_impl.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Prompts of files, and the lines that answer them. */
-#include "prompts_impl.h"
+#include "models/train/generate/prompts_impl.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Drawing a token from logits. Draws are counted, so they depend on the seed, the text and the place alone. */
-#include "writer_impl.h"
+#include "models/train/generate/writer_impl.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

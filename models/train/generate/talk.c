@@ -1,7 +1,7 @@
 /* Talking with a model: turns come from the terminal, line by line, and go to the model with all that was said before,
  * as its chat template writes them. */
-#include "chat.h"
-#include "talk_impl.h"
+#include "models/files/chat/chat.h"
+#include "models/train/generate/talk_impl.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>

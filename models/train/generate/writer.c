@@ -5,8 +5,8 @@
  * that is full are done with. Rows behind the last token are padding, whose keys the next tokens replace. Under a cap
  * the step that reads one token and sees all of the cache is placed first and says where everything lives; the others
  * find their way beside it. */
-#include "networks.h"
-#include "writer_impl.h"
+#include "models/networks/networks.h"
+#include "models/train/generate/writer_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

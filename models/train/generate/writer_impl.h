@@ -14,8 +14,8 @@
  */
 #ifndef TESS_WRITER_IMPL_H
 #define TESS_WRITER_IMPL_H
-#include "run.h"
-#include "tokenizer.h"
+#include "models/files/tokenizer/tokenizer.h"
+#include "models/train/run/run.h"
 
 /* ---- sampling.c -------------------------------------------------------------------------------------------------- */
 

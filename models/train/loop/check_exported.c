@@ -1,6 +1,6 @@
 /* tessera check: an exported network beside the framework that it came from, on the batch that came with it. */
-#include "networks.h"
-#include "run.h"
+#include "models/networks/networks.h"
+#include "models/train/run/run.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

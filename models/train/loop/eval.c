@@ -1,8 +1,8 @@
 /* Evaluation from a configuration: the mean loss of a model, or of a checkpoint, on data.valid. */
-#include "checkpoint.h"
-#include "codelets.h"
-#include "networks.h"
-#include "run.h"
+#include "codelets/codelets.h"
+#include "models/networks/networks.h"
+#include "models/train/checkpoint/checkpoint.h"
+#include "models/train/run/run.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

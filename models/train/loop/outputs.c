@@ -1,8 +1,8 @@
 /* tessera run: what an exported network makes of arrays, without training. */
-#include "arrays.h"
-#include "nd.h"
-#include "networks.h"
-#include "run.h"
+#include "graph/nd.h"
+#include "models/files/data/arrays.h"
+#include "models/networks/networks.h"
+#include "models/train/run/run.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>

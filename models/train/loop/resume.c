@@ -1,7 +1,7 @@
 /* How a run begins. Rank 0 looks, decides and speaks; the others are told. */
-#include "networks.h"
-#include "report.h"
-#include "resume_impl.h"
+#include "models/networks/networks.h"
+#include "models/train/loop/resume_impl.h"
+#include "models/train/report/report.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -2,8 +2,8 @@
  * it may not touch. */
 #ifndef TESS_RESUME_IMPL_H
 #define TESS_RESUME_IMPL_H
-#include "checkpoint.h"
-#include "run.h"
+#include "models/train/checkpoint/checkpoint.h"
+#include "models/train/run/run.h"
 
 typedef struct tess_beginning {
     bool found; /* it goes on from `at`, else it begins anew */

@@ -4,7 +4,7 @@
  * which DeepSpeed prints for the step; its engine, which advances the scheduler behind the optimizer's step, lets the
  * optimizer have it one step later.
  */
-#include "schedule_impl.h"
+#include "models/train/loop/schedule_impl.h"
 #include <math.h>
 
 typedef const tess_config conf;

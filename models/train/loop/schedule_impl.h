@@ -1,9 +1,9 @@
 /* The learning rate of a step, by DeepSpeed's schedules. */
 #ifndef TESS_SCHEDULE_IMPL_H
 #define TESS_SCHEDULE_IMPL_H
-#include "checkpoint.h"
-#include "config.h"
-#include "graph.h"
+#include "graph/graph.h"
+#include "models/train/checkpoint/checkpoint.h"
+#include "models/train/config/config.h"
 
 /* Returns, of a resolved configuration, what the optimizer uses in its step number `step`, counted from 0, in
  * DeepSpeed's engine. */

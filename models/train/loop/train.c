@@ -1,15 +1,15 @@
 /* Training from a configuration: the whole run, from the model's directory to the trained one. All ranks come this way,
  * in phases that end with their agreement; rank 0 alone reports, and writes what they all have. */
-#include "digests.h"
-#include "directories.h"
-#include "measure.h"
-#include "monitor.h"
-#include "networks.h"
-#include "plan_file.h"
-#include "report.h"
-#include "resume_impl.h"
-#include "schedule_impl.h"
-#include "tracing.h"
+#include "models/files/base/directories.h"
+#include "models/networks/networks.h"
+#include "models/train/loop/resume_impl.h"
+#include "models/train/loop/schedule_impl.h"
+#include "models/train/report/digests.h"
+#include "models/train/report/measure.h"
+#include "models/train/report/monitor.h"
+#include "models/train/report/plan_file.h"
+#include "models/train/report/report.h"
+#include "models/train/report/tracing.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* A run that its program steps: opened as `tessera train` opens one, and fed by the program. */
-#include "checkpoint.h"
-#include "nd.h"
-#include "networks.h"
-#include "run.h"
-#include "schedule_impl.h"
-#include "tessera_trainer.h"
+#include "graph/nd.h"
+#include "models/networks/networks.h"
+#include "models/train/checkpoint/checkpoint.h"
+#include "models/train/loop/schedule_impl.h"
+#include "models/train/run/run.h"
+#include "models/train/tessera_trainer.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* The yardstick of MFU, see mfu_impl.h. Functions of their arguments alone. */
-#include "mfu.h"
+#include "models/train/rates/mfu.h"
 #include <math.h>
 
 /* Of fp32 the widest vectors do 64 flops a cycle, of bf16 the widest matrix units 1024, and no clock reaches 8 GHz; the

@@ -2,7 +2,7 @@
  * is above 1: a step that is faster than the yardstick proves it too low. */
 #ifndef TESS_MFU_IMPL_H
 #define TESS_MFU_IMPL_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 
 /* Returns what no core, and no GPU, comes near: a figure beyond is a broken file's or clock's. */
 double tess_mfu_limit(tess_dtype t, int cores, int gpus);

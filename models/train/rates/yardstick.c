@@ -1,11 +1,11 @@
 /* The yardsticks of this machine: measured once, kept in a file below the user's cache directory, and measured anew
  * where the file is missing, broken, or of another machine. What happens to the file is never an error: all that it
  * saves is time. A drive is measured when a run first asks for it. */
-#include "yardstick.h"
-#include "codelets.h"
-#include "config.h"
-#include "directories.h"
-#include "mfu.h"
+#include "models/train/rates/yardstick.h"
+#include "codelets/codelets.h"
+#include "models/files/base/directories.h"
+#include "models/train/config/config.h"
+#include "models/train/rates/mfu.h"
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>

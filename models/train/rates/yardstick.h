@@ -6,8 +6,8 @@
  */
 #ifndef TESS_YARDSTICK_H
 #define TESS_YARDSTICK_H
-#include "graph.h"
-#include "reached.h"
+#include "graph/graph.h"
+#include "models/train/rates/reached.h"
 
 /* What the tasks of a training step reach of the two yardsticks: those that multiply matrices also take exponentials
  * and round, the others also compute. Read off `tessera bench`, see docs/notes/speed-gpt2.md. */

@@ -2,7 +2,7 @@
  * OUTPUT/digests/rank-R-of-N.tsv (graph/step/step_digest.c), for tessera bisect. */
 #ifndef TESS_DIGESTS_FILE_IMPL_H
 #define TESS_DIGESTS_FILE_IMPL_H
-#include "run.h"
+#include "models/train/run/run.h"
 
 typedef struct tess_digests_file {
     FILE *f; /* NULL: no step is written */

@@ -1,5 +1,5 @@
 /* Writing event files, see events_impl.h. */
-#include "events_impl.h"
+#include "models/train/report/events_impl.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

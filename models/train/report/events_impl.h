@@ -9,7 +9,7 @@
  */
 #ifndef TESS_EVENTS_IMPL_H
 #define TESS_EVENTS_IMPL_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 
 typedef struct tess_scalar {
     const char *tag;

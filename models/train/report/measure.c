@@ -1,7 +1,7 @@
 /* Measuring steps, see measure_impl.h. */
-#include "measure.h"
-#include "mfu.h"
-#include "yardstick.h"
+#include "models/train/report/measure.h"
+#include "models/train/rates/mfu.h"
+#include "models/train/rates/yardstick.h"
 
 void tess_measure_begin(tess_measure *m, tess_dtype t, double flops)
 {

@@ -1,7 +1,7 @@
 /* What a step takes: its share of the machine's matrix rate, and what it moved between tiers and ranks. */
 #ifndef TESS_MEASURE_IMPL_H
 #define TESS_MEASURE_IMPL_H
-#include "report.h"
+#include "models/train/report/report.h"
 
 typedef struct tess_measure {
     tess_dtype dtype;                       /* of the matrices */

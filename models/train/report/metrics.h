@@ -6,7 +6,7 @@
  */
 #ifndef TESS_METRICS_IMPL_H
 #define TESS_METRICS_IMPL_H
-#include "runtime.h"
+#include "runtime/runtime.h"
 
 /* The five fields of a tier stand together, and the tiers in the order of tess_tier. */
 typedef enum tess_metric {

@@ -1,7 +1,7 @@
 /* TensorBoard's event files and DeepSpeed's CSV files, see monitor_impl.h. */
-#include "monitor.h"
-#include "directories.h"
-#include "events_impl.h"
+#include "models/train/report/monitor.h"
+#include "models/files/base/directories.h"
+#include "models/train/report/events_impl.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

@@ -2,8 +2,8 @@
  * samples that the run has seen. Names and places are DeepSpeed's; docs/deepspeed.md lists them. */
 #ifndef TESS_MONITOR_IMPL_H
 #define TESS_MONITOR_IMPL_H
-#include "config.h"
-#include "report.h"
+#include "models/train/config/config.h"
+#include "models/train/report/report.h"
 
 typedef struct tess_monitor tess_monitor;
 

@@ -1,6 +1,6 @@
 /* Writing report.html, see page_impl.h. All that is a user's, such as paths, settings and samples, stands in one block
  * of JSON in which no "<" is left, and the page shows it as text. */
-#include "page_impl.h"
+#include "models/train/report/page_impl.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * file that asks for no other: page.html, which is compiled in, with what the runs left in its middle. */
 #ifndef TESS_PAGE_IMPL_H
 #define TESS_PAGE_IMPL_H
-#include "series.h"
+#include "models/train/report/series.h"
 
 typedef struct tess_page_run {
     const char *output;        /* config.json, plan.json and samples.txt are read there, as far as they exist */

@@ -1,6 +1,6 @@
 /* tessera report: the page of runs that are over, or go on elsewhere, from the files that they left. */
-#include "page_impl.h"
-#include "train.h"
+#include "models/train/report/page_impl.h"
+#include "models/train/train.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Writing plan.json, see plan_file_impl.h. */
-#include "plan_file.h"
-#include "networks.h"
+#include "models/train/report/plan_file.h"
+#include "models/networks/networks.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * measured. */
 #ifndef TESS_PLAN_FILE_IMPL_H
 #define TESS_PLAN_FILE_IMPL_H
-#include "run.h"
+#include "models/train/run/run.h"
 
 /* Returns what stands in it, a json_t of the caller's. */
 struct json_t *tess_plan_facts(const tess_run *r, const tess_step *step, const tess_holds *plan, double yardstick);

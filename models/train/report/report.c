@@ -1,10 +1,10 @@
 /* What a run says while it runs. metrics.jsonl is for programs and complete; the lines on the screen and the page are
  * for people. */
-#include "report.h"
-#include "monitor.h"
-#include "networks.h"
-#include "page_impl.h"
-#include "runtime_base.h"
+#include "models/train/report/report.h"
+#include "models/networks/networks.h"
+#include "models/train/report/monitor.h"
+#include "models/train/report/page_impl.h"
+#include "runtime/runtime_base.h"
 #include <errno.h>
 #include <math.h>
 #include <signal.h>

@@ -1,8 +1,8 @@
 /* What a run says while it runs: OUTPUT/metrics.jsonl, the live line, and the signals that end it in order. */
 #ifndef TESS_REPORT_IMPL_H
 #define TESS_REPORT_IMPL_H
-#include "config.h"
-#include "runtime.h"
+#include "models/train/config/config.h"
+#include "runtime/runtime.h"
 
 typedef struct tess_tier_report {
     uint64_t resident_bytes, peak_bytes;

@@ -1,5 +1,5 @@
 /* A run's steps in bounded memory, see series_impl.h. */
-#include "series.h"
+#include "models/train/report/series.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -9,8 +9,8 @@
  */
 #ifndef TESS_TRACING_IMPL_H
 #define TESS_TRACING_IMPL_H
-#include "measure.h"
-#include "run.h"
+#include "models/train/report/measure.h"
+#include "models/train/run/run.h"
 
 typedef struct tess_tracing {
     const char *output; /* borrowed; NULL: no step is traced */

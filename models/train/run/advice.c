@@ -1,7 +1,7 @@
 /* What a run says unasked, a line each: what costs its user time or a result, and the setting that does not. */
-#include "codelets.h"
-#include "run.h"
-#include "yardstick.h"
+#include "codelets/codelets.h"
+#include "models/train/rates/yardstick.h"
+#include "models/train/run/run.h"
 #include <math.h>
 
 /* ---- the slower dtype ---- */

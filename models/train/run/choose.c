@@ -1,6 +1,6 @@
 /* Choosing a step: how it is laid out and where its tiles are, and what would do where there is too little for it. */
-#include "codelets.h"
-#include "run.h"
+#include "codelets/codelets.h"
+#include "models/train/run/run.h"
 #include <stdlib.h>
 
 enum { MiB = 1 << 20 };

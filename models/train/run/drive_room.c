@@ -1,7 +1,7 @@
 /* Room on the drives for what a run writes: the disk tier, the model, the checkpoints. It is looked for before the
  * first step, since a drive that is full behind the last one costs all of them. */
-#include "networks.h"
-#include "run.h"
+#include "models/networks/networks.h"
+#include "models/train/run/run.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

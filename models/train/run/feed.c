@@ -1,6 +1,6 @@
 /* Feeding a step with samples: each tensor that the network has is given its part of every sample. */
-#include "codelets.h"
-#include "run.h"
+#include "codelets/codelets.h"
+#include "models/train/run/run.h"
 #include <stdlib.h>
 
 /* Numbers of a sample for one tensor, and what stands there where there is no sample. */

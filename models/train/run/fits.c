@@ -1,5 +1,5 @@
 /* Does a run fit into the memory there is? And where it does not, which setting makes it fit. */
-#include "run.h"
+#include "models/train/run/run.h"
 #include <stdlib.h>
 #include <string.h>
 

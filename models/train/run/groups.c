@@ -1,6 +1,6 @@
 /* optimizer.groups: rates of their own for parameters, by patterns on their names. */
-#include "networks.h"
-#include "run.h"
+#include "models/networks/networks.h"
+#include "models/train/run/run.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Opening a run: the model, its tokenizer, its graph and its data as a configuration names them. */
-#include "chat.h"
-#include "networks.h"
-#include "run.h"
+#include "models/files/chat/chat.h"
+#include "models/networks/networks.h"
+#include "models/train/run/run.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

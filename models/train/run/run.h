@@ -12,9 +12,9 @@
  * Planning needs no StarPU: an estimate does all but the start and the feeding. */
 #ifndef TESS_RUN_IMPL_H
 #define TESS_RUN_IMPL_H
-#include "data.h"
-#include "networks.h"
-#include "train.h"
+#include "models/files/data/data.h"
+#include "models/networks/networks.h"
+#include "models/train/train.h"
 
 /* The memory that keys grant, 0 where none is named. */
 typedef struct tess_run_caps {

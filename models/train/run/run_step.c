@@ -1,6 +1,6 @@
 /* The step as the configuration asks for it, and its plan for a GPU, before RAM and disk come into it. */
-#include "codelets.h"
-#include "run.h"
+#include "codelets/codelets.h"
+#include "models/train/run/run.h"
 
 enum { MiB = 1 << 20 };
 

@@ -1,8 +1,8 @@
 /* Ranks of a run must have been given the same: what they compute fits together only then, and nobody would notice
  * otherwise. Each lists its settings and what its files are, a line each; rank 0 tells its list to the others. */
-#include "data_paths.h"
-#include "networks.h"
-#include "run.h"
+#include "models/files/data/data_paths.h"
+#include "models/networks/networks.h"
+#include "models/train/run/run.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* The configuration in the terms of the rooms below, and what they say in terms of the configuration. */
-#include "run.h"
-#include "yardstick.h"
+#include "models/train/rates/yardstick.h"
+#include "models/train/run/run.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 /* The tiers of a run: the caps and homes that the configuration says, in its own keys and in DeepSpeed's, what the
  * machine does a second, and the start of StarPU within them. */
-#include "any.h"
-#include "codelets.h"
-#include "directories.h"
-#include "run.h"
-#include "yardstick.h"
+#include "codelets/any.h"
+#include "codelets/codelets.h"
+#include "models/files/base/directories.h"
+#include "models/train/rates/yardstick.h"
+#include "models/train/run/run.h"
 #include <stdlib.h>
 #include <string.h>
 

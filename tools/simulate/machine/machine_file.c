@@ -1,6 +1,6 @@
 /* A machine as a file: JSON whose units stand in its names, see docs/simulate.md. */
-#include "directories.h"
-#include "simulation.h"
+#include "models/files/base/directories.h"
+#include "tools/simulate/simulation.h"
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>

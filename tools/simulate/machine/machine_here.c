@@ -1,6 +1,6 @@
 /* This machine as a file: its yardsticks, and what codelets reach of them. */
-#include "bench.h"
-#include "simulation.h"
+#include "models/train/bench/bench.h"
+#include "tools/simulate/simulation.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

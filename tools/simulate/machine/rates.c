@@ -1,5 +1,5 @@
 /* What a machine's rates allow, and what a body says that computes nothing. */
-#include "simulated.h"
+#include "tools/simulate/simulated.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* tessera-simulated: the product over SimGrid, a library of which tessera-simulator opens a copy for each rank. */
-#include "cmd.h"
-#include "run.h"
-#include "simulation.h"
+#include "models/train/run/run.h"
+#include "tools/commands/cmd.h"
+#include "tools/simulate/simulation.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  *     tessera-simulator FILE CONFIG [KEY=VALUE ...]    FILE holds a tess_simulation
  *
  * Its arguments were looked at by tessera simulate. */
-#include "simulated.h"
+#include "tools/simulate/simulated.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* A step on a machine that is not here: the bench's steps, in the program that simulates, and what they took there. */
-#include "bench.h"
-#include "progress.h"
-#include "simulation.h"
+#include "models/train/bench/bench.h"
+#include "runtime/progress/progress.h"
+#include "tools/simulate/simulation.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

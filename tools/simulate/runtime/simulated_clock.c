@@ -1,5 +1,5 @@
 /* The clock of a machine that is simulated. */
-#include "runtime.h"
+#include "runtime/runtime.h"
 #include <starpu.h>
 
 double tess_seconds(void)

@@ -1,7 +1,7 @@
 /* The disk of a machine that is simulated: places, as on a drive, and no files. Its transfers are StarPU's and
  * SimGrid's, over links that are as fast as the drive; StarPU counts them. */
-#include "disk.h"
-#include "tiles.h"
+#include "runtime/disk/disk.h"
+#include "runtime/tiles/tiles.h"
 #include <starpu.h>
 
 tess_status tess_disk_check(const char *dirs, const char *made)

@@ -1,7 +1,7 @@
 /* Ranks that are simulated by others. Those that have the same list of tasks but for which slices are theirs do the
  * same at the same time, so one of them is there, and what it sums up counts for all. Their ends of messages are there
  * when its own are. */
-#include "simulated_impl.h"
+#include "tools/simulate/runtime/simulated_impl.h"
 
 tess_cluster *tess_cluster_here;
 int tess_cluster_rank;

@@ -1,8 +1,8 @@
 /* The GPUs of a machine that is simulated, in the place of what CUDA says of this one's (gpu/cuda.c, ranks/devices.c).
  * Their memory is StarPU's, which counts it and has none; their streams are its workers of GPUs. */
-#include "devices.h"
-#include "gpu.h"
-#include "simulated.h"
+#include "runtime/gpu/gpu.h"
+#include "runtime/ranks/devices.h"
+#include "tools/simulate/simulated.h"
 #include <stdlib.h>
 
 /* ---- devices ---- */

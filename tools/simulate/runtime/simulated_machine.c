@@ -1,7 +1,7 @@
 /* What there is of a machine that is simulated, in the place of what hwloc and the kernel say of this one. */
-#include "ranks.h"
-#include "share.h"
-#include "simulated.h"
+#include "runtime/ranks/ranks.h"
+#include "runtime/ranks/share.h"
+#include "tools/simulate/simulated.h"
 
 static tess_simulated machine = {.cores = 1, .ram_bytes = 1 << 30, .nodes = 1};
 static tess_share share;

@@ -11,10 +11,10 @@
  * Ranks have variables of their own, so what both ends need lies in the cluster: the ends that wait, and of each rank
  * where it is told of an end that another rank's courier has seen. A simulated thread is never interrupted between two
  * calls of SimGrid, so lists need no locks. */
-#include "gpu.h"
-#include "messages.h"
-#include "progress.h"
-#include "simulated_impl.h"
+#include "runtime/gpu/gpu.h"
+#include "runtime/messages/messages.h"
+#include "runtime/progress/progress.h"
+#include "tools/simulate/runtime/simulated_impl.h"
 #include <math.h>
 #include <simgrid/actor.h>
 #include <simgrid/exec.h>

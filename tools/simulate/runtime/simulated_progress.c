@@ -1,7 +1,7 @@
 /* Where threads of a machine that is simulated sleep: all of them are one of the kernel's, so who really slept would
  * wait for ever. Nobody is interrupted between two calls of StarPU. */
-#include "progress.h"
-#include "simulated_impl.h"
+#include "runtime/progress/progress.h"
+#include "tools/simulate/runtime/simulated_impl.h"
 #include <math.h>
 #include <simgrid/actor.h>
 #include <simgrid/host.h>

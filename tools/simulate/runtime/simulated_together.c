@@ -2,9 +2,9 @@
  * has another can read: who calls last does the work for all, and for those that are not there, who bring what the rank
  * brings that does their work. It takes the time that MPI's messages would, a latency of the network for each doubling
  * of the ranks. */
-#include "base.h"
-#include "ranks.h"
-#include "simulated_impl.h"
+#include "runtime/base/base.h"
+#include "runtime/ranks/ranks.h"
+#include "tools/simulate/runtime/simulated_impl.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

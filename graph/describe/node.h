@@ -1,9 +1,9 @@
 /* What an op is: the tensors of its node, and what it says of itself to the passes. */
 #ifndef TESS_OP_IMPL_H
 #define TESS_OP_IMPL_H
-#include "any.h"
-#include "graph.h"
-#include "tessera_op.h"
+#include "codelets/any.h"
+#include "graph/graph.h"
+#include "graph/tessera_op.h"
 
 enum { TESS_MOST_INPUTS = 6, TESS_MOST_BESIDE = 4 };
 
@@ -180,6 +180,48 @@ struct tess_op {
     bool enters, leaves;
 };
 #define TESS_OP(name) extern const tess_op tess_op_##name;
-#include "ops.def"
+#include "graph/ops.def"
+
+/* ---- what an op calls to check its shapes ---- */
+
+/* Adds a node of `op` over the inputs, with a copy of so many bytes of attributes. NULL where an input is NULL or infer
+ * fails. */
+tess_tensor *tess_node_add(const tess_op *op, tess_tensor *const *in, int inputs, const void *attributes, size_t bytes);
+/* Adds a node that may have no inputs. */
+tess_tensor *tess_node_add_to(tess_graph *g, const tess_op *op, tess_tensor *const *in, int inputs,
+                              const void *attributes, size_t bytes);
+/* Returns y, or what the program that describes the graph has put in its place (tess_graph_beside). */
+tess_tensor *tess_linear_beside(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *y);
+/* For infer: "linear: x (4,37,64), w (100,32): <what>", with the shapes of all inputs. */
+tess_status tess_shape_error(const tess_node *n, const char *format, ...) TESS_PRINTF(2, 3);
+/* The infer of elementwise ops: all inputs are (B,T,C), and the output is. */
+tess_status tess_same_shape(tess_node *n);
+/* Sets the output's shape. */
+void tess_set_shape(tess_node *n, int rank, int64_t a, int64_t b, int64_t c);
+/* An input's values are to be `least` to `most`; `because` names what says so. */
+void tess_limit_ids(tess_tensor *input, int64_t least, int64_t most, const char *because);
+/* Cuts a vector at the same rows as a matrix, unless an op reads it already. */
+void tess_param_cut_like(tess_tensor *vector, const tess_tensor *matrix);
+/* A tile of so many rows and columns, in fp32, is not too large. */
+bool tess_fits_tile(int64_t rows, int64_t columns);
+/* A task may use so many tiles. */
+enum { TESS_MOST_USES = 1 << 16 };
+/* Returns how many rows of logits exist at a time. */
+int64_t tess_loss_rows(const tess_graph *g);
+/* Returns what rows of logits are a multiple of elements apart. */
+int64_t tess_loss_align(const tess_graph *g);
+/* The tensor has one tile a micro-batch, not one for each row tile. */
+static inline bool tess_is_whole(const tess_tensor *t)
+{
+    return t->nd && t->nd->at < 0;
+}
+static inline int64_t tess_width(const tess_tensor *t)
+{
+    return t->rank == 3 ? t->dim[2] : 1;
+}
+static inline bool tess_is_param(const tess_tensor *t, int64_t rows, int64_t columns)
+{
+    return t->kind == TESS_KIND_PARAM && t->dim[0] == rows && t->dim[1] == columns;
+}
 
 #endif

@@ -1,7 +1,8 @@
 /* Ops from outside: a description becomes a tess_op like ours, with rules that are the same for all of them. Forward
  * and backward are a task a row tile each, which has what the description says that it reads, and leaves all it makes.
  */
-#include "lower.h"
+#include "graph/describe/param.h"
+#include "graph/ops/lowering.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -334,7 +335,7 @@ static bool is_ours(const char *name)
 #define TESS_OP(name)                #name,
 #define TESS_CODELET(name)           #name,
 #define TESS_CODELET_SAME_BITS(name) #name,
-#include "ops.def"
+#include "graph/ops.def"
     };
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
         if (!strcmp(name, ours[i])) return true;
