@@ -49,7 +49,7 @@ struct tess_tensor {
     bool divided;            /* of each row tile they have some rows each; of a parameter: each finds a part of its
                                 gradient */
     tess_cut *cut;           /* of a parameter, as is: */
-    struct tess_param *held; /* what it is made of at run time (param_impl.h) */
+    struct tess_param *held; /* what it is made of at run time (param.h) */
     const tess_nd *nd;       /* NULL: it is (B, T, C) */
 };
 

@@ -29,10 +29,10 @@
  *
  * The files, in the order in which they are to be read: uses.c makes the list from a program; gaps.c finds the gaps and
  * counts what moves; order.c sorts them; room.c keeps the room that is left at each moment; prices.c finds which gaps
- * are worth their room, and how little can be moved at all; choose.c keeps gaps; gpu.c and ram.c make the two levels of
- * a machine; rehearse.c computes the time of a step as marked, rehearse_gpu.c with a GPU, and parallel.c what its tasks
+ * are worth their room, and how little can be moved at all; choose_tiles.c keeps gaps; plan_gpu.c and plan_ram.c make
+ * the two levels of a machine; rehearse.c computes the time of a step as marked, rehearse_gpu.c with a GPU, and parallel.c what its tasks
  * allow on any number of cores; apply.c hands marks to the program; ways.c chooses among the orders in which a step can
- * be laid out; holds.c reads off a program what it holds; text.c prints a plan. */
+ * be laid out; holds.c reads off a program what it holds; step/plan_text.c prints a plan. */
 #ifndef TESS_PLAN_H
 #define TESS_PLAN_H
 #include "graph/graph.h"
@@ -141,7 +141,7 @@ typedef struct tess_placed {
     uint64_t lives, below;  /* bytes of tiles that last and live here; of all tiles that live below */
     tess_forecast time;     /* zeros without rates */
 } tess_placed;
-/* choose.c: stores the bytes that each task has on the level in need[task], and returns the most. */
+/* choose_tiles.c: stores the bytes that each task has on the level in need[task], and returns the most. */
 uint64_t tess_level_needs(const tess_uses *u, const tess_level *l, const tess_marks *m, uint64_t *need);
 /* Marks every tile to stay, and returns the room that this takes; `out` has what moves even so. */
 uint64_t tess_level_whole(const tess_uses *u, const tess_level *l, tess_marks *m, tess_placed *out);
@@ -246,7 +246,7 @@ void tess_plan_parallel(const tess_uses *u, const double *seconds, const double 
  * task is TESS_INVALID, with the marks of a room in which nothing has to leave. */
 tess_status tess_plan_gpu(const tess_uses *u, const tess_gpu_conf *conf, uint64_t fixed, tess_marks *m,
                           tess_gpu_placement *out) TESS_NODISCARD;
-/* ram.c: marks tiles for RAM, after the GPU. With `all` it chooses homes for tiles that outlast the list; else they
+/* plan_ram.c: marks tiles for RAM, after the GPU. With `all` it chooses homes for tiles that outlast the list; else they
  * have homes, and the bytes of those in RAM are counted in `fixed`. */
 tess_status tess_plan_ram(const tess_uses *u, const tess_place_conf *conf, uint64_t fixed, bool all, tess_marks *m,
                           tess_placement *out) TESS_NODISCARD;

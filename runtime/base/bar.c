@@ -1,4 +1,4 @@
-/* A bar on the terminal with the time that is left, for what takes more than a moment: see base_section.h. A thread of
+/* A bar on the terminal with the time that is left, for what takes more than a moment: see base.h. A thread of
  * its own draws it, so that those who work tell how far they are and nothing else; without a terminal there is none.
  * The state is that of the terminal, of which there is one: between an end and the next beginning it is as at the
  * start. */

@@ -403,7 +403,7 @@ static inline float normcdff(float x)
 
 #include "tests/gpu/emulated_ptx.h"
 
-/* ---- launching: cuda_impl.h's ---- */
+/* ---- launching: kernels.h's ---- */
 
 struct tess_work;
 template <class F> static void emulate_blocks(int64_t blocks, int threads, size_t shared, F call)

@@ -1,6 +1,6 @@
 /* What the emulation of kernels promises, tried on kernels that are wrong.
  *
- * The instructions of tensor_impl.h, by their text: a warp brings tiles, takes them apart and multiplies them, and the
+ * The instructions of tensor_cores.h, by their text: a warp brings tiles, takes them apart and multiplies them, and the
  * sums are those of plain loops. Then the same with each text a letter off, one letter after the other: that must be
  * refused, or show in the sums. So the strings that a GPU gets are those that ran. */
 #define TESS_EMULATED

@@ -151,7 +151,7 @@ typedef struct tess_cluster {
     atomic_int said;               /* why they end */
     tess_sent *sent;               /* of each rank */
     struct tess_meeting *meetings; /* together.c's */
-    struct tess_network *network;  /* network.c's */
+    struct tess_network *network;  /* simulated_network.c's */
 } tess_cluster;
 /* Sets which of them this is; it is called before anything else. */
 void tess_simulated_join(tess_cluster *cluster, int rank);

@@ -26,7 +26,7 @@ typedef struct tess_run_facts {
     bool lines;                    /* samples are examples, as many whatever their length; it is not written */
     int64_t steps, schedule_steps; /* schedule_steps: where its decay ends; 0: it has none */
     int64_t batch, length;
-    uint64_t samples, tokens, sum; /* of data.train, see data_impl.h */
+    uint64_t samples, tokens, sum; /* of data.train, see data.h */
     int64_t parameters, trained;   /* trained: of these; both 0: a version that wrote neither, and froze none */
     uint64_t frozen;               /* a sum of the names of what is frozen; 0: nothing is */
 } tess_run_facts;

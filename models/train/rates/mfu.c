@@ -1,4 +1,4 @@
-/* The yardstick of MFU, see mfu_impl.h. Functions of their arguments alone. */
+/* The yardstick of MFU, see mfu.h. Functions of their arguments alone. */
 #include "models/train/rates/mfu.h"
 #include <math.h>
 

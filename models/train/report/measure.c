@@ -1,4 +1,4 @@
-/* Measuring steps, see measure_impl.h. */
+/* Measuring steps, see measure.h. */
 #include "models/train/report/measure.h"
 #include "models/train/rates/mfu.h"
 #include "models/train/rates/yardstick.h"

@@ -1,4 +1,4 @@
-/* TensorBoard's event files and DeepSpeed's CSV files, see monitor_impl.h. */
+/* TensorBoard's event files and DeepSpeed's CSV files, see monitor.h. */
 #include "models/train/report/monitor.h"
 #include "models/files/base/directories.h"
 #include "models/train/report/events_impl.h"

@@ -1,4 +1,4 @@
-/* Writing plan.json, see plan_file_impl.h. */
+/* Writing plan.json, see plan_file.h. */
 #include "models/train/report/plan_file.h"
 #include "models/networks/networks.h"
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* A run's steps in bounded memory, see series_impl.h. */
+/* A run's steps in bounded memory, see series.h. */
 #include "models/train/report/series.h"
 #include <errno.h>
 #include <math.h>

@@ -7,6 +7,6 @@
 /* What this rank shares with the others, and its number. */
 extern tess_cluster *tess_cluster_here;
 extern int tess_cluster_rank;
-/* network.c: messages between ranks of a node take time of cores. */
+/* simulated_network.c: messages between ranks of a node take time of cores. */
 bool tess_simulated_carries(void);
 #endif

@@ -111,7 +111,7 @@ static struct tess_network *network_new(const tess_cluster *c)
     struct tess_network *n = tess_alloc(sizeof *n);
     memset(n, 0, sizeof *n);
     n->port = tess_alloc((size_t)c->ranks * sizeof *n->port);
-    const size_t nodes = 2 * (size_t)(c->ranks / c->of->ranks_here), /* each and its mirror (folded.c) */
+    const size_t nodes = 2 * (size_t)(c->ranks / c->of->ranks_here), /* each and its mirror (simulated_folded.c) */
         places = nodes * TESS_SIMULATED_GPUS;
     n->node = tess_alloc((nodes + 2 * places) * sizeof *n->node);
     memset(n->node, 0, (nodes + 2 * places) * sizeof *n->node);
