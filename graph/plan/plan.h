@@ -30,9 +30,9 @@
  * The files, in the order in which they are to be read: uses.c makes the list from a program; gaps.c finds the gaps and
  * counts what moves; order.c sorts them; room.c keeps the room that is left at each moment; prices.c finds which gaps
  * are worth their room, and how little can be moved at all; choose_tiles.c keeps gaps; plan_gpu.c and plan_ram.c make
- * the two levels of a machine; rehearse.c computes the time of a step as marked, rehearse_gpu.c with a GPU, and parallel.c what its tasks
- * allow on any number of cores; apply.c hands marks to the program; ways.c chooses among the orders in which a step can
- * be laid out; holds.c reads off a program what it holds; step/plan_text.c prints a plan. */
+ * the two levels of a machine; rehearse.c computes the time of a step as marked, rehearse_gpu.c with a GPU, and
+ * parallel.c what its tasks allow on any number of cores; apply.c hands marks to the program; ways.c chooses among the
+ * orders in which a step can be laid out; holds.c reads off a program what it holds; step/plan_text.c prints a plan. */
 #ifndef TESS_PLAN_H
 #define TESS_PLAN_H
 #include "graph/graph.h"
@@ -246,8 +246,8 @@ void tess_plan_parallel(const tess_uses *u, const double *seconds, const double 
  * task is TESS_INVALID, with the marks of a room in which nothing has to leave. */
 tess_status tess_plan_gpu(const tess_uses *u, const tess_gpu_conf *conf, uint64_t fixed, tess_marks *m,
                           tess_gpu_placement *out) TESS_NODISCARD;
-/* plan_ram.c: marks tiles for RAM, after the GPU. With `all` it chooses homes for tiles that outlast the list; else they
- * have homes, and the bytes of those in RAM are counted in `fixed`. */
+/* plan_ram.c: marks tiles for RAM, after the GPU. With `all` it chooses homes for tiles that outlast the list; else
+ * they have homes, and the bytes of those in RAM are counted in `fixed`. */
 tess_status tess_plan_ram(const tess_uses *u, const tess_place_conf *conf, uint64_t fixed, bool all, tess_marks *m,
                           tess_placement *out) TESS_NODISCARD;
 

@@ -1,5 +1,5 @@
-/* Ranks without a launcher: processes to which the functions of ranks.c, and the pieces of param_values.c, are those below.
- * The linker puts them in place (see tests/meson.build), so that what calls them runs as it is.
+/* Ranks without a launcher: processes to which the functions of ranks.c, and the pieces of param_values.c, are those
+ * below. The linker puts them in place (see tests/meson.build), so that what calls them runs as it is.
  *
  * A rank's pieces follow from a scheme; the elements of a parameter are a function of their place, so that nothing has
  * to be held, and what is loaded is compared where it lies. */
