@@ -221,7 +221,6 @@ static double states_of(const struct training *t)
     return values_of(t) + moments * (double)tess_graph_trained_elements(t->run.g);
 }
 
-/* Adapters are kept without their base, which comes from its own directory. */
 /* Of a run that dies, rather than ends. */
 static void say_what_is_left(const struct training *t)
 {
@@ -231,6 +230,7 @@ static void say_what_is_left(const struct training *t)
     free(text);
 }
 
+/* Adapters are kept without their base, which comes from its own directory. */
 static bool loads_model(const struct training *t, bool resumes)
 {
     return !resumes || t->adapts;
