@@ -5,8 +5,8 @@
  *
  * The same product gives the same bits on every thread, with any number of workers.
  */
-#ifndef TESS_MM_IMPL_H
-#define TESS_MM_IMPL_H
+#ifndef TESS_MM_H
+#define TESS_MM_H
 #include "codelets/shared/idle.h"
 
 /* C (m,n) = [C +] op(A) (m,k) op(B) (k,n) [+ bias (n)]. A matrix is row-major; ld is the distance of its rows in

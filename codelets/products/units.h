@@ -1,7 +1,7 @@
 /* units: matrices in units of 32 bits, by blocks of 16 x 16, as they are and transposed: what brings operands into the
  * form that kernels read. */
-#ifndef TESS_UNITS_IMPL_H
-#define TESS_UNITS_IMPL_H
+#ifndef TESS_UNITS_H
+#define TESS_UNITS_H
 #include "codelets/products/mm.h"
 
 /* A unit is what lies together along k: one fp32, or two of 16 bits, the lower k in the lower half; 32 bits. */

@@ -1,6 +1,6 @@
 /* exact: a sum of exact.c's, for CPU and CUDA bodies alike. */
-#ifndef TESS_EXACT_IMPL_H
-#define TESS_EXACT_IMPL_H
+#ifndef TESS_EXACT_H
+#define TESS_EXACT_H
 #include "codelets/shared/scalar.h"
 
 enum { TESS_EXACT_LIMBS = 68, TESS_EXACT_LOWEST = -1074 }; /* the exponent of the last bit of a double, at least */

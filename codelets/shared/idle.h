@@ -1,8 +1,8 @@
 /* idle: rows of a task that change nothing, by blocks (graph/lower/idle_rows.c says which they are). A body may leave
  * zeros where it would compute them, and where they are summed over it may leave them out: what is added there is
  * zeros. */
-#ifndef TESS_IDLE_IMPL_H
-#define TESS_IDLE_IMPL_H
+#ifndef TESS_IDLE_H
+#define TESS_IDLE_H
 #include "codelets/shared/vector.h"
 
 enum { TESS_IDLE_ROWS = 64, TESS_IDLE_MOST = 256 }; /* of a block, the last of which may be shorter; blocks of a task */

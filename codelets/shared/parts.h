@@ -5,8 +5,8 @@
  *
  * Ops whose parts differ in more than that call tess_parts_run themselves. How large a part is depends on shapes alone.
  */
-#ifndef TESS_PARTS_IMPL_H
-#define TESS_PARTS_IMPL_H
+#ifndef TESS_PARTS_H
+#define TESS_PARTS_H
 #include "codelets/shared/vector.h"
 
 enum { TESS_PART_ELEMENTS = 64 << 10, TESS_CUT_BUFFERS = 7 };

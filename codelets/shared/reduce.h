@@ -3,8 +3,8 @@
  * No atomics, and an order that the shapes alone say. 32 bytes of a row of bf16 are what DRAM moves at least, so that
  * is how narrow a block may be; a GPU wants a thousand blocks to have all of its memory in flight, which a matrix of
  * 1600 columns has by its stretches alone. */
-#ifndef TESS_REDUCE_IMPL_H
-#define TESS_REDUCE_IMPL_H
+#ifndef TESS_REDUCE_H
+#define TESS_REDUCE_H
 #include "codelets/shared/kernels.h"
 
 constexpr int COLUMN_THREADS = 256, COLUMN_LANES = 2;      /* threads side by side in a row */

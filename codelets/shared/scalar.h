@@ -1,8 +1,8 @@
 /* scalar: what CPU and CUDA bodies compute of one element, written once. Where both are compiled without
  * contraction they have the same bits: these are IEEE operations on 32 bits in one order, with no call and no branch.
  */
-#ifndef TESS_SCALAR_IMPL_H
-#define TESS_SCALAR_IMPL_H
+#ifndef TESS_SCALAR_H
+#define TESS_SCALAR_H
 #include "runtime/tessera_elements.h"
 #include <math.h>
 

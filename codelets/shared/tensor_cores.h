@@ -8,8 +8,8 @@
  * Tiles in shared memory have rows of DIM halves in chunks of 8, 16 bytes each. Chunk c of row r lies at place c ^ (r %
  * 8) of its row: then 8 rows of one chunk are in different banks, which is how the hardware reads them.
  */
-#ifndef TESS_TENSOR_IMPL_H
-#define TESS_TENSOR_IMPL_H
+#ifndef TESS_TENSOR_CORES_H
+#define TESS_TENSOR_CORES_H
 #include "codelets/shared/kernels.h"
 
 typedef uint16_t half16; /* bf16 or fp16, as stored */

@@ -3,8 +3,8 @@
  * written, none contracted, with division and root correctly rounded; and sums in an order that both can follow.
  *
  * An optimizer's own header, NAME_impl.h, has its numbers as they are for all elements, and one element's update. */
-#ifndef TESS_UPDATE_IMPL_H
-#define TESS_UPDATE_IMPL_H
+#ifndef TESS_UPDATE_H
+#define TESS_UPDATE_H
 #include "codelets/codelets.h"
 #include "codelets/shared/scalar.h"
 

@@ -15,8 +15,8 @@
  * the same bits with any width: elements are computed one by one with IEEE operations that are never contracted, and
  * sums run in 16 lanes.
  */
-#ifndef TESS_VECTOR_IMPL_H
-#define TESS_VECTOR_IMPL_H
+#ifndef TESS_VECTOR_H
+#define TESS_VECTOR_H
 #include "codelets/codelets.h"
 #include "codelets/shared/scalar.h"
 #include "codelets/shared/update.h"

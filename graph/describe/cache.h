@@ -1,6 +1,6 @@
 /* The cache of keys and values, as the op and the plan see it. */
-#ifndef TESS_CACHE_IMPL_H
-#define TESS_CACHE_IMPL_H
+#ifndef TESS_CACHE_H
+#define TESS_CACHE_H
 #include "graph/graph.h"
 
 /* What one attention of a network keeps. */

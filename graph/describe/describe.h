@@ -1,6 +1,6 @@
 /* A graph while it is described, and what a program may get wrong in it. */
-#ifndef TESS_DESCRIBE_IMPL_H
-#define TESS_DESCRIBE_IMPL_H
+#ifndef TESS_DESCRIBE_H
+#define TESS_DESCRIBE_H
 #include "graph/describe/node.h"
 
 enum {

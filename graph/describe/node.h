@@ -1,6 +1,6 @@
 /* What an op is: the tensors of its node, and what it says of itself to the passes. */
-#ifndef TESS_OP_IMPL_H
-#define TESS_OP_IMPL_H
+#ifndef TESS_NODE_H
+#define TESS_NODE_H
 #include "codelets/any.h"
 #include "graph/graph.h"
 #include "graph/tessera_op.h"

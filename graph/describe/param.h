@@ -1,6 +1,6 @@
 /* Parameters at run time: the tiles that they are made of, and what of them each rank holds. */
-#ifndef TESS_PARAM_IMPL_H
-#define TESS_PARAM_IMPL_H
+#ifndef TESS_PARAM_H
+#define TESS_PARAM_H
 #include "graph/describe/describe.h"
 
 /* What an optimizer's update changes: rows of a parameter's tile, all of them or, where the ranks of the data dimension

@@ -1,8 +1,8 @@
 /* Lowering: what the passes that write a program share. emit.c has what rules of ops call; passes.c goes over the
  * nodes, lower.c orders the passes; pipeline.c orders the passes of a section. parcels.c makes messages, which
  * gathers.c sends of weights, gradients.c of gradients, and sums.c of all else; updates.c has the updates. */
-#ifndef TESS_LOWER_IMPL_H
-#define TESS_LOWER_IMPL_H
+#ifndef TESS_LOWER_H
+#define TESS_LOWER_H
 #include "graph/describe/param.h"
 #include "graph/lower/program.h"
 #include "graph/ops/lowering.h"

@@ -1,6 +1,6 @@
 /* A program: the tile tasks of a step, in order. It knows no graph: passes write it, the plan reads and marks it. */
-#ifndef TESS_PROGRAM_IMPL_H
-#define TESS_PROGRAM_IMPL_H
+#ifndef TESS_PROGRAM_H
+#define TESS_PROGRAM_H
 #include "graph/graph.h"
 
 /* Where a task comes from. */

@@ -1,7 +1,7 @@
 /* What an op is written with: what it is and how its shapes are checked (node.h), and what it calls to emit its tasks.
  * An op sees this header alone. docs/add-an-op.md walks through one. */
-#ifndef TESS_OPS_IMPL_H
-#define TESS_OPS_IMPL_H
+#ifndef TESS_LOWERING_H
+#define TESS_LOWERING_H
 #include "graph/describe/cache.h"
 #include "graph/describe/node.h"
 

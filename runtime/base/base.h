@@ -1,6 +1,6 @@
 /* What the rooms' other folders tell base: which of the ranks this process is, and how all of them end. */
-#ifndef TESS_BASE_IMPL_H
-#define TESS_BASE_IMPL_H
+#ifndef TESS_BASE_H
+#define TESS_BASE_H
 #include "runtime/runtime.h"
 #include <stdatomic.h>
 

@@ -19,8 +19,8 @@
  * StarPU 1.3 cannot be told that a transfer failed: it would abort, or wait for ever. So every request completes. The
  * first failure sticks to the disk and is handed to conf.failed before the request that met it completes; from then on
  * nothing touches the drives, writes complete at once and what is read is all ones (NaN): the run drains and ends. */
-#ifndef TESS_DISK_IMPL_H
-#define TESS_DISK_IMPL_H
+#ifndef TESS_DISK_H
+#define TESS_DISK_H
 #include "runtime/base/fault_hooks.h"
 #include <liburing.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* The two flows, blind to each other: RAM's says which tiles are in RAM, the GPU's which have places in its memory. The
  * list (list/) asks both and tells both what was submitted. */
-#ifndef TESS_FLOW_IMPL_H
-#define TESS_FLOW_IMPL_H
+#ifndef TESS_FLOW_H
+#define TESS_FLOW_H
 #include "runtime/flow/places.h"
 #include "runtime/runtime.h"
 

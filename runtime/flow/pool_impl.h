@@ -1,6 +1,6 @@
 /* Places within one piece of memory. */
-#ifndef TESS_POOL_H
-#define TESS_POOL_H
+#ifndef TESS_POOL_IMPL_H
+#define TESS_POOL_IMPL_H
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

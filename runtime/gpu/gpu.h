@@ -1,6 +1,6 @@
 /* GPUs: which are this rank's, what their workers have, and what kernels said. */
-#ifndef TESS_GPU_IMPL_H
-#define TESS_GPU_IMPL_H
+#ifndef TESS_GPU_H
+#define TESS_GPU_H
 #include "runtime/runtime.h"
 
 enum {

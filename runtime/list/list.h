@@ -1,8 +1,8 @@
 /* The list of tasks: submit.c makes one of StarPU's of one task, which run.c runs, with what work.c has for bodies;
  * list.c, above it and the flows, says what is submitted and what is let in; look.c lets the main thread look at tiles
  * between them; profile.c says where the time went, and timeline.c, to the trace, when. */
-#ifndef TESS_LIST_IMPL_H
-#define TESS_LIST_IMPL_H
+#ifndef TESS_LIST_H
+#define TESS_LIST_H
 #include "runtime/progress/progress.h"
 #include <starpu.h>
 

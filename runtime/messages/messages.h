@@ -1,6 +1,6 @@
 /* Messages: tasks that send tiles to other ranks and take theirs, and what carries them. */
-#ifndef TESS_MESSAGES_IMPL_H
-#define TESS_MESSAGES_IMPL_H
+#ifndef TESS_MESSAGES_H
+#define TESS_MESSAGES_H
 #include "runtime/runtime.h"
 #include <stdatomic.h>
 

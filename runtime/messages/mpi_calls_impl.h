@@ -1,6 +1,6 @@
 /* Calls of MPI by others, as StarPU-MPI, which come to profile.c first. */
-#ifndef TESS_PROFILE_H
-#define TESS_PROFILE_H
+#ifndef TESS_MPI_CALLS_IMPL_H
+#define TESS_MPI_CALLS_IMPL_H
 #include <mpi.h>
 #include <stdbool.h>
 

@@ -10,8 +10,8 @@
  *     tess_progress_until(has_room, &bytes, "adamw", "h.0.mlp.weight", "room in RAM");
  *     tess_progress_unlock();
  */
-#ifndef TESS_PROGRESS_IMPL_H
-#define TESS_PROGRESS_IMPL_H
+#ifndef TESS_PROGRESS_H
+#define TESS_PROGRESS_H
 #include "runtime/runtime.h"
 #include <pthread.h>
 #include <starpu_config.h>

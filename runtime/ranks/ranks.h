@@ -1,7 +1,7 @@
 /* How ranks speak with each other, and who lives on this machine. MPI is spoken in this folder and by what carries
  * messages; where a machine is simulated ranks are in one process, and nobody speaks it. */
-#ifndef TESS_RANKS_IMPL_H
-#define TESS_RANKS_IMPL_H
+#ifndef TESS_RANKS_H
+#define TESS_RANKS_H
 #include "runtime/runtime.h"
 
 /* ranks.c */

@@ -1,6 +1,6 @@
 /* Dividing a machine, as far as it can be thought without one: for share.c, and for tests on machines made up. */
-#ifndef TESS_SHARE_IMPL_H
-#define TESS_SHARE_IMPL_H
+#ifndef TESS_SHARE_H
+#define TESS_SHARE_H
 #include "runtime/runtime.h"
 #include <hwloc.h>
 

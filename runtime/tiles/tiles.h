@@ -1,6 +1,6 @@
 /* Tiles as StarPU has them, and the memory below: what a tile is, where its bytes lie in RAM and on disk. */
-#ifndef TESS_TILES_IMPL_H
-#define TESS_TILES_IMPL_H
+#ifndef TESS_TILES_H
+#define TESS_TILES_H
 #include "runtime/runtime.h"
 #include <starpu.h>
 #include <stdatomic.h>

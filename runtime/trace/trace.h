@@ -7,8 +7,8 @@
  * some hundred times a second and writes it (write.c) as a line of JSON. A ring that is full loses events, which are
  * counted. So memory is bounded, and a trace is as long as the disk has room. It knows neither tasks nor tiles: names
  * are borrowed until tess_trace_settle, which comes before any of them goes. */
-#ifndef TESS_TRACE_IMPL_H
-#define TESS_TRACE_IMPL_H
+#ifndef TESS_TRACE_H
+#define TESS_TRACE_H
 #include "runtime/runtime.h"
 #include <stdatomic.h>
 

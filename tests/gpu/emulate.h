@@ -11,8 +11,8 @@
  * refused: that is an H200, an A100 or what is not for data centres in turns, or whatever TESS_EMULATED_ARCH names (80,
  * 86, 89, 90, 120), with its shared memory. It does not find what only hardware has: timing, and what the manuals do
  * not say. */
-#ifndef TESS_EMULATE_H
-#define TESS_EMULATE_H
+#ifndef TESS_TESTS_EMULATE_H
+#define TESS_TESTS_EMULATE_H
 #include <cmath>
 #include <cstdint>
 #include <cstdio>

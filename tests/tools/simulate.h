@@ -1,6 +1,6 @@
 /* What tests of tessera simulate share: machines that are made up, and numbers in what it prints. */
-#ifndef TESS_TEST_SIMULATE_H
-#define TESS_TEST_SIMULATE_H
+#ifndef TESS_TESTS_SIMULATE_H
+#define TESS_TESTS_SIMULATE_H
 #include "tests/tools/tiny.h"
 
 /* Rates that make the drive matter: a second of a core is a few MB of it. */

@@ -1,6 +1,6 @@
 /* The command: a table of subcommands, one file each, and what they share. */
-#ifndef TESS_TOOLS_CMD_H
-#define TESS_TOOLS_CMD_H
+#ifndef TESS_CMD_H
+#define TESS_CMD_H
 #include "models/models.h"
 
 typedef struct command {

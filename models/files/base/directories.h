@@ -4,8 +4,8 @@
  *     if (!tess_dirs_make("out/model", &made)) return tess_error(TESS_FAILED, "out/model", "%s", strerror(errno));
  *     TESS_TRY(tess_write_text("out/model/state.json", text)); // it is there whole, or not at all
  */
-#ifndef TESS_DIRS_IMPL_H
-#define TESS_DIRS_IMPL_H
+#ifndef TESS_DIRECTORIES_H
+#define TESS_DIRECTORIES_H
 #include "runtime/runtime.h"
 
 /* Makes a directory and those on the way to it, and returns whether it is there in the end; if not, errno is why. *made

@@ -5,8 +5,8 @@
  *     ... map.data[0 .. map.bytes) ...
  *     tess_map_close(&map);
  */
-#ifndef TESS_MAP_IMPL_H
-#define TESS_MAP_IMPL_H
+#ifndef TESS_MAPPED_H
+#define TESS_MAPPED_H
 #include "runtime/runtime.h"
 
 typedef struct tess_map {

@@ -9,8 +9,8 @@
  *     free(text);
  *     tess_chat_free(chat);
  */
-#ifndef TESS_CHAT_IMPL_H
-#define TESS_CHAT_IMPL_H
+#ifndef TESS_CHAT_H
+#define TESS_CHAT_H
 #include "models/files/tokenizer/tokenizer.h"
 #include <jansson.h>
 

@@ -7,8 +7,8 @@
  *     tess_arrays_close(a);
  *
  * Files are mapped, never read whole. Each value is checked when it is read: an integer is to fit 32 bits. */
-#ifndef TESS_DATA_ARRAYS_H
-#define TESS_DATA_ARRAYS_H
+#ifndef TESS_ARRAYS_H
+#define TESS_ARRAYS_H
 #include "runtime/runtime.h"
 
 /* What a network takes of a file: floats of any numbers, int32 of whole ones, bools (int32 that are 0 or 1) of bools.

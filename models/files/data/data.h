@@ -15,8 +15,8 @@
  * never read whole. Every token is checked against the vocabulary when it is read, those of a .jsonl all of them before
  * the first is used.
  */
-#ifndef TESS_DATA_IMPL_H
-#define TESS_DATA_IMPL_H
+#ifndef TESS_DATA_H
+#define TESS_DATA_H
 #include "models/files/base/mapped.h"
 #include "models/files/data/arrays.h"
 #include "models/files/tokenizer/tokenizer.h"

@@ -17,8 +17,8 @@
  *
  * Files are mapped when read and written in place, by any number of ranks: nobody holds a tensor in RAM.
  */
-#ifndef TESS_SAFETENSORS_IMPL_H
-#define TESS_SAFETENSORS_IMPL_H
+#ifndef TESS_SAFETENSORS_H
+#define TESS_SAFETENSORS_H
 #include "runtime/runtime.h"
 
 enum { TESS_SAFETENSORS_RANK = 8 };

@@ -2,8 +2,8 @@
  * or by torch.c, which reads pytorch_model.bin: zip.c finds its entries, and pickle.c reads the one that says what the
  * others are.
  */
-#ifndef TESS_SAFETENSORS_SET_IMPL_H
-#define TESS_SAFETENSORS_SET_IMPL_H
+#ifndef TESS_SAFETENSORS_IMPL_H
+#define TESS_SAFETENSORS_IMPL_H
 #include "models/files/base/mapped.h"
 #include "models/files/safetensors/safetensors.h"
 

@@ -13,8 +13,8 @@
  * library without the special tokens that a post-processor adds (tess_tokenizer_around has those); a special token
  * spelt out in the text is its id. Threads may share a tokenizer.
  */
-#ifndef TESS_TOKENIZER_IMPL_H
-#define TESS_TOKENIZER_IMPL_H
+#ifndef TESS_TOKENIZER_H
+#define TESS_TOKENIZER_H
 #include "runtime/runtime.h"
 
 /* An array of ids that grows; zeroed at first. */

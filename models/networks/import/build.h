@@ -1,6 +1,6 @@
 /* What is made of the values of a graph.json while it becomes a graph (build.c). */
-#ifndef TESS_IMPORT_BUILD_H
-#define TESS_IMPORT_BUILD_H
+#ifndef TESS_BUILD_H
+#define TESS_BUILD_H
 #include "models/networks/import/import_impl.h"
 
 typedef struct form {

@@ -1,6 +1,6 @@
 /* What nodes of a graph.json are together (import_patterns.c), and the fast op that it is (fast.c). */
-#ifndef TESS_IMPORT_PATTERNS_H
-#define TESS_IMPORT_PATTERNS_H
+#ifndef TESS_PATTERNS_H
+#define TESS_PATTERNS_H
 #include "models/networks/import/build.h"
 
 typedef enum pattern_kind {

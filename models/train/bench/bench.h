@@ -1,6 +1,6 @@
 /* A bench: bench.c runs steps, bench_text.c says where their time went. */
-#ifndef TESS_BENCH_IMPL_H
-#define TESS_BENCH_IMPL_H
+#ifndef TESS_BENCH_H
+#define TESS_BENCH_H
 #include "models/train/report/measure.h"
 #include "models/train/report/tracing.h"
 #include "models/train/run/run.h"

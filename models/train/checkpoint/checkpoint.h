@@ -13,8 +13,8 @@
  * of ranks writes the same bytes and reads those of any other.
  *
  * Where the comment says so, all ranks call a function together, and get the same status. */
-#ifndef TESS_CHECKPOINT_IMPL_H
-#define TESS_CHECKPOINT_IMPL_H
+#ifndef TESS_CHECKPOINT_H
+#define TESS_CHECKPOINT_H
 #include "graph/graph.h"
 #include "models/networks/tessera_networks.h"
 #include "models/train/checkpoint/loss_scale.h"

@@ -1,6 +1,6 @@
 /* The scale of the loss in fp16, from step to step (scale.c). */
-#ifndef TESS_SCALE_IMPL_H
-#define TESS_SCALE_IMPL_H
+#ifndef TESS_LOSS_SCALE_H
+#define TESS_LOSS_SCALE_H
 #include "models/train/config/config.h"
 #include "runtime/runtime.h"
 

@@ -1,7 +1,7 @@
 /* The yardstick of MFU: the flops a second that a machine can do, and the share of them that a step reached. No share
  * is above 1: a step that is faster than the yardstick proves it too low. */
-#ifndef TESS_MFU_IMPL_H
-#define TESS_MFU_IMPL_H
+#ifndef TESS_MFU_H
+#define TESS_MFU_H
 #include "runtime/runtime.h"
 
 /* Returns what no core, and no GPU, comes near: a figure beyond is a broken file's or clock's. */

@@ -1,7 +1,7 @@
 /* The steps of a run of which each rank writes down what bits its tasks found and left, to
  * OUTPUT/digests/rank-R-of-N.tsv (graph/step/step_digest.c), for tessera bisect. */
-#ifndef TESS_DIGESTS_FILE_IMPL_H
-#define TESS_DIGESTS_FILE_IMPL_H
+#ifndef TESS_DIGESTS_H
+#define TESS_DIGESTS_H
 #include "models/train/run/run.h"
 
 typedef struct tess_digests_file {

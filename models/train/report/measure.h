@@ -1,6 +1,6 @@
 /* What a step takes: its share of the machine's matrix rate, and what it moved between tiers and ranks. */
-#ifndef TESS_MEASURE_IMPL_H
-#define TESS_MEASURE_IMPL_H
+#ifndef TESS_MEASURE_H
+#define TESS_MEASURE_H
 #include "models/train/report/report.h"
 
 typedef struct tess_measure {

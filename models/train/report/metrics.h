@@ -4,8 +4,8 @@
  *     if (tess_metrics_scan(line, length, &m) && TESS_METRIC_IN(&m, TESS_METRIC_LOSS))
  *         printf("step %lld: %g\n", (long long)m.step, m.value[TESS_METRIC_LOSS]);
  */
-#ifndef TESS_METRICS_IMPL_H
-#define TESS_METRICS_IMPL_H
+#ifndef TESS_METRICS_H
+#define TESS_METRICS_H
 #include "runtime/runtime.h"
 
 /* The five fields of a tier stand together, and the tiers in the order of tess_tier. */

@@ -1,7 +1,7 @@
 /* What DeepSpeed's "tensorboard" and "csv_monitor" ask for: each step's values in files for other programs, over the
  * samples that the run has seen. Names and places are DeepSpeed's; docs/deepspeed.md lists them. */
-#ifndef TESS_MONITOR_IMPL_H
-#define TESS_MONITOR_IMPL_H
+#ifndef TESS_MONITOR_H
+#define TESS_MONITOR_H
 #include "models/train/config/config.h"
 #include "models/train/report/report.h"
 

@@ -1,8 +1,8 @@
 /* OUTPUT/plan.json: what is known of a run before its first step, and is in no other file that it leaves: the machine,
  * the model's size, each tier's cap, and what the plan expects of a step. report.html shows it beside what was
  * measured. */
-#ifndef TESS_PLAN_FILE_IMPL_H
-#define TESS_PLAN_FILE_IMPL_H
+#ifndef TESS_PLAN_FILE_H
+#define TESS_PLAN_FILE_H
 #include "models/train/run/run.h"
 
 /* Returns what stands in it, a json_t of the caller's. */

@@ -1,6 +1,6 @@
 /* What a run says while it runs: OUTPUT/metrics.jsonl, the live line, and the signals that end it in order. */
-#ifndef TESS_REPORT_IMPL_H
-#define TESS_REPORT_IMPL_H
+#ifndef TESS_REPORT_H
+#define TESS_REPORT_H
 #include "models/train/config/config.h"
 #include "runtime/runtime.h"
 

@@ -8,8 +8,8 @@
  *     tess_series_write(s, f);
  *     tess_series_free(s);
  */
-#ifndef TESS_SERIES_IMPL_H
-#define TESS_SERIES_IMPL_H
+#ifndef TESS_SERIES_H
+#define TESS_SERIES_H
 #include "models/train/report/metrics.h"
 
 enum { TESS_SERIES_MOST = 1200 }; /* spans: as many as a screen has columns */

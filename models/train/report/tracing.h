@@ -7,8 +7,8 @@
  *     tess_tracing_merge(&t);                                    // after the last step
  *     tess_tracing_close(&t);                                    // whatever happened, before tiles go
  */
-#ifndef TESS_TRACING_IMPL_H
-#define TESS_TRACING_IMPL_H
+#ifndef TESS_TRACING_H
+#define TESS_TRACING_H
 #include "models/train/report/measure.h"
 #include "models/train/run/run.h"
 

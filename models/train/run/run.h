@@ -10,8 +10,8 @@
  *
  * Below all of these is terms.c: the configuration in the terms of the rooms below, and their errors by its keys.
  * Planning needs no StarPU: an estimate does all but the start and the feeding. */
-#ifndef TESS_RUN_IMPL_H
-#define TESS_RUN_IMPL_H
+#ifndef TESS_RUN_H
+#define TESS_RUN_H
 #include "models/files/data/data.h"
 #include "models/networks/networks.h"
 #include "models/train/train.h"
