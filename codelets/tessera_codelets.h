@@ -36,7 +36,7 @@ typedef struct tess_optimizer {
     bool no_decay_1d;           /* vectors do not decay */
     double clip;                /* the largest global norm of the gradient, which is scaled down to it; 0: any */
     tess_optimizer_type type;   /* all steps that train one graph have the same */
-    double momentum, dampening; /* SGD; without momentum it keeps no states */
+    double momentum, dampening; /* SGD; without momentum SGD has no states */
     bool nesterov;              /* SGD: Nesterov's momentum */
     double lr_decay, initial;   /* Adagrad: decay of the learning rate; the first value of the sum of squares */
     tess_keeping keeping;       /* the format of the moments */
@@ -59,7 +59,7 @@ typedef enum tess_gelu_kind { TESS_GELU_TANH, TESS_GELU_ERF } tess_gelu_kind;
  * them, LINEAR divides all speeds by `factor`. LLAMA3 divides those of pairs that turn fewer than `low` times in
  * `length` places, leaves those that turn more than `high` times, and goes smoothly from one to the other between. YARN
  * leaves pairs up to number `low`, divides those from `high` on, and goes in a line from one to the other. LONG divides
- * that of each pair by its own of `pair`. Whatever the kind, what is turned also becomes `size` times as large. */
+ * the speed of each pair by its own factor in `pair`. All kinds also multiply rotated elements by `size`. */
 typedef enum tess_rope_kind {
     TESS_ROPE_PLAIN,
     TESS_ROPE_LINEAR,
@@ -67,11 +67,11 @@ typedef enum tess_rope_kind {
     TESS_ROPE_YARN,
     TESS_ROPE_LONG
 } tess_rope_kind;
-enum { TESS_MOST_PAIRS = 128 }; /* that LONG has numbers for */
+enum { TESS_MOST_PAIRS = 128 }; /* the most pairs that LONG has factors for */
 typedef struct tess_rope_scaling {
     tess_rope_kind kind;
     double factor, low, high, length;
-    float size; /* 0: 1 */
+    float size; /* the factor of rotated elements; 0: 1 */
     float pair[TESS_MOST_PAIRS];
 } tess_rope_scaling;
 

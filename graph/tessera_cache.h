@@ -1,4 +1,4 @@
-/* tessera.h: generation. A cache holds the keys and values of B sequences from step to step, for each attention of a
+/* tessera.h: generation. A KV cache holds the keys and values of B sequences from step to step, for each attention of a
  * network in tiles of `block` places:
  *
  *     tess_cache *c = tess_cache_new(&(tess_cache_conf){.dtype = TESS_BF16, .sequences = B, .block = 256});
@@ -24,7 +24,7 @@ typedef struct tess_cache_conf {
     tess_dtype dtype;  /* of the graphs that use it */
     int64_t sequences; /* B */
     int64_t block;     /* places of a tile, a multiple of 16 */
-    uint64_t at_once;  /* the most bytes of tiles that one task has; 0: 8 MiB */
+    uint64_t at_once;  /* the most bytes of the cache's tiles that one task reads; 0: 8 MiB */
 } tess_cache_conf;
 /* Makes an empty cache. The caller frees it after the graphs that use it. */
 tess_cache *tess_cache_new(const tess_cache_conf *conf);
@@ -32,11 +32,11 @@ tess_cache *tess_cache_new(const tess_cache_conf *conf);
 void tess_cache_free(tess_cache *c);
 /* Sets how many blocks the graphs that are described from now on see. */
 void tess_cache_view(tess_cache *c, int64_t blocks);
-/* Fills the first `blocks` blocks with zeros where they hold nothing yet. tess_start comes before it. */
+/* Fills those of the first `blocks` blocks with zeros that hold nothing yet. It comes after tess_start. */
 tess_status tess_cache_ready(tess_cache *c, int64_t blocks) TESS_NODISCARD;
 /* Puts k and v (B, K, groups*dim) into the cache, row i at place i, for an attention with k and v NULL: the n-th such
- * attention sees what the n-th call put there. Returns (B, 1, 1), which depends on k, on v and on `behind`, the result
- * of the call before (NULL: this is the first). The last result is the output of the step that fills the cache. */
+ * attention sees the keys and values of the n-th call. Returns (B, 1, 1), which depends on k, on v and on `behind`, the
+ * result of the previous call (NULL in the first). The last result is the output of the step that fills the cache. */
 tess_tensor *tess_cached(tess_cache *c, tess_tensor *k, tess_tensor *v, int64_t heads, tess_tensor *behind);
 
 #ifdef __cplusplus

@@ -4,8 +4,8 @@
  * Describing a network never fails on the spot. An op that is given wrong shapes, or NULL, returns NULL; making the
  * step then returns the first error, which names the op and the shapes. The graph owns its tensors. Other mistakes are
  * TESS_INVALID where they would do harm: an input that was not fed, an index beyond the rows of its table, parameters
- * that were neither drawn nor loaded, a call before tess_start or after tess_stop. What parameters hold ends with
- * tess_stop; the graph stays, and may be drawn or loaded again after the next tess_start. */
+ * that were neither drawn nor loaded, a call before tess_start or after tess_stop. tess_stop frees the values of the
+ * parameters; the graph stays, and may be drawn or loaded again after the next tess_start. */
 #ifndef TESSERA_GRAPH_H
 #define TESSERA_GRAPH_H
 #include "codelets/tessera_codelets.h"
@@ -28,8 +28,8 @@ typedef struct tess_graph_conf {
     tess_dtype dtype;      /* of activations and matrices; bf16 and fp16 matrices have fp32 masters */
     int64_t tile_rows;     /* rows (tokens) of an activation's tile, at most; 0: 1024 */
     int64_t tile_elements; /* the most elements of a parameter's tile, four times as many in a stack; 0: 2.5 Mi */
-    int64_t loss_rows;     /* rows whose logits exist at a time; 0: 512 */
-    int64_t loss_align;    /* logits of a row begin at a multiple of so many elements; 0: 1 */
+    int64_t loss_rows;     /* the most rows whose logits exist at the same time; 0: 512 */
+    int64_t loss_align;    /* each row of logits begins at a multiple of this many elements; 0: 1 */
     int64_t stripes;       /* the least number of tiles of a matrix with 2^18 elements or more; 0: 1 */
     tess_grid grid;        /* the ranks that share the model; zeros: this one alone */
     tess_graph *share;     /* a graph that lives longer, whose parameters of the same names this one uses */
@@ -97,23 +97,26 @@ int64_t tess_graph_trained_elements(const tess_graph *g);
 tess_tensor *tess_embedding(tess_tensor *ids, tess_tensor *table, tess_tensor *positions);
 /* Returns the rows of table (V, C) that ids name, times a scale that is rounded as activations are. */
 tess_tensor *tess_embedding_scaled(tess_tensor *ids, tess_tensor *table, float scale);
-/* Has noise added to the rows that embeddings of these ids take from now on: to each element up to alpha / sqrt(T C),
- * uniformly, while a step trains; by its seed, number and place alone, as dropout. Returns ids. */
-tess_tensor *tess_noisy(tess_tensor *ids, float alpha);
+/* Makes later embeddings of these ids add noise to their rows in steps that train (NEFTune). It is uniform within
+ * alpha / sqrt(T C), and depends on the seed, the step's number and the position alone, as dropout does. Returns ids.
+ */
+tess_tensor *tess_embedding_noise(tess_tensor *ids, float alpha);
 /* Returns x w^T + bias, (B, T, out): w is (out, C), bias is (out) or NULL. */
 tess_tensor *tess_linear(tess_tensor *x, tess_tensor *w, tess_tensor *bias);
-/* Returns z = x w^T + by (x a^T) b^T + bias with m (out) as the length of each row of w + by b a: (z - bias) m / |...|
- * + bias. The lengths count as constants in the backward pass (DoRA). */
+/* Returns z = x w^T + by (x a^T) b^T + bias, rescaled as DoRA does: (z - bias) m / |w + by b a| + bias, where |...| are
+ * the lengths of the rows and m (out) is a parameter. The backward pass takes the lengths as constants. */
 tess_tensor *tess_rescaled(tess_tensor *z, tess_tensor *w, tess_tensor *a, tess_tensor *b, float by, tess_tensor *m,
                            tess_tensor *bias);
-/* Makes every later tess_linear of the graph call `make` with its x, w and bias and its result, and return what
- * `make` returns. NULL ends that. */
-typedef tess_tensor *(*tess_beside)(void *of, tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *y);
-void tess_graph_beside(tess_graph *g, tess_beside make, void *of);
+/* A callback of tess_graph_on_linear: it gets the caller's context, the operands of a tess_linear and its result y, and
+ * returns the tensor that stands in the place of y. */
+typedef tess_tensor *(*tess_linear_hook)(void *context, tess_tensor *x, tess_tensor *w, tess_tensor *bias,
+                                         tess_tensor *y);
+/* Makes every later tess_linear of the graph call `hook` and return what it returns. NULL removes the hook. */
+void tess_graph_on_linear(tess_graph *g, tess_linear_hook hook, void *context);
 /* Returns each row less its mean, divided by its standard deviation, times gain (C), plus bias (C). */
 tess_tensor *tess_layernorm(tess_tensor *x, tess_tensor *gain, tess_tensor *bias, float eps);
-/* Returns each row divided by the root of its mean square, times gain (C). With gain (D) every run of D elements, a
- * head, is normed by itself. */
+/* Returns each row divided by the root of its mean square, times gain (C). With gain (D) each head of D elements is
+ * normalized by itself. */
 tess_tensor *tess_rmsnorm(tess_tensor *x, tess_tensor *gain, float eps);
 /* Returns the same with gain + shift in the place of gain, for gains that are stored as their difference from 1. */
 tess_tensor *tess_rmsnorm_shifted(tess_tensor *x, tess_tensor *gain, float shift, float eps);
@@ -133,37 +136,37 @@ tess_tensor *tess_tanh(tess_tensor *x, float cap);
 tess_tensor *tess_add(tess_tensor *a, tess_tensor *b);
 /* Returns the product of a and b, element by element. */
 tess_tensor *tess_mul(tess_tensor *a, tess_tensor *b);
-/* Returns, in a step that trains, x with a share p of its elements set to zero and the others divided by 1 - p; else
+/* Returns x with a share p of its elements set to zero and the others divided by 1 - p. Steps that do not train return
  * x. */
 tess_tensor *tess_dropout(tess_tensor *x, float p);
 
 typedef struct tess_rope_conf {
     int64_t dim;               /* elements of a head */
     int64_t rotary;            /* elements of a head that rotate; 0: all */
-    float base;                /* 0: 10000 */
+    float base;                /* the base of the frequencies; 0: 10000 */
     tess_rope_scaling scaling; /* for long sequences */
     bool neighbours;           /* pairs are (2i, 2i+1), not (i, i + rotary/2) */
-    int64_t of, turning;       /* of each `of` heads the first `turning` turn: what tess_attention_packed takes has 2 of
-                                * 3 with by_head, else all those of q and k; of 0: all turn */
-    tess_tensor *places;       /* an input (B, T), the place of each row; NULL: its index in the sequence */
+    int64_t of, turning;       /* the first `turning` of every `of` heads are rotated; of = 0: all are. For the input of
+                                * tess_attention_packed they are 2 of 3 with by_head, else q's and k's of all heads */
+    tess_tensor *places;       /* an input (B, T), the position of each row; NULL: its index in the sequence */
 } tess_rope_conf;
-/* Returns x with the pairs of each head rotated by the place of their row. */
+/* Returns x with the pairs of each head rotated by the position of their row. */
 tess_tensor *tess_rope(tess_tensor *x, tess_rope_conf conf);
 
 typedef struct tess_attention_conf {
     int64_t heads, groups; /* heads of q, and of k and v; groups 0: as many as heads */
     float scale;           /* 0: 1/sqrt(dim) */
     float dropout;         /* of the weights that softmax returns */
-    bool causal;           /* a query sees no key behind its own */
-    int64_t window;        /* where it is causal: the most keys that a query sees, its own the last; 0: all */
-    bool by_head;          /* tess_attention_packed: q, k and v of each head lie together */
-    float cap;             /* logits become cap tanh(logit / cap); 0: they stay */
-    tess_tensor *bounds;   /* an input (B, 2T): the first key that each query sees, then the end of those that each
-                              sees. Padding sees none and costs nothing. NULL: every query may see all keys */
-    tess_tensor *bias;     /* a parameter (buckets, heads), added to logits by the distance of key and query: small
-                              distances have a bucket each, larger ones share wider buckets up to `reach`; NULL: none */
-    int64_t reach;         /* the distance at which the last of these buckets begins */
-    tess_cache *cache;     /* keys and values of earlier steps (tessera_cache.h); NULL: none */
+    bool causal;           /* a query sees no key after its own */
+    int64_t window;      /* sliding window, with `causal`: the most keys that a query sees, its own the last; 0: all */
+    bool by_head;        /* tess_attention_packed: q, k and v of each head lie together */
+    float cap;           /* logits become cap tanh(logit / cap); 0: they stay */
+    tess_tensor *bounds; /* an input (B, 2T): for each query the first key that it sees, then for each query the key
+                            after its last one. Padding sees none and costs nothing. NULL: every query sees all keys */
+    tess_tensor *bias;   /* a parameter (buckets, heads), added to logits by the distance of key and query: small
+                            distances have a bucket each, larger ones share wider buckets up to `reach`; NULL: none */
+    int64_t reach;       /* the distance at which the last bucket begins */
+    tess_cache *cache;   /* keys and values of earlier steps (tessera_cache.h); NULL: none */
 } tess_attention_conf;
 /* Returns softmax(q k^T scale) v of each head, (B, T, heads*dim). Without `causal`, k and v may have another length
  * than q. */
@@ -171,7 +174,7 @@ tess_tensor *tess_attention(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess
 /* Returns the same of q, k and v in one tensor, as one tess_linear makes them: all heads of q, then of k, then of v. */
 tess_tensor *tess_attention_packed(tess_tensor *qkv, tess_attention_conf conf);
 
-/* Returns of each sequence the row that index (B, 1) names, (B, 1, C). */
+/* Returns the row of each sequence that index (B, 1) names, (B, 1, C). */
 tess_tensor *tess_pick(tess_tensor *x, tess_tensor *index);
 /* Returns the loss: the mean over targets >= 0 of -log softmax(x w^T + bias)[target]; bias may be NULL. Logits exist
  * for loss_rows rows at a time, never for a whole batch. */
@@ -179,42 +182,40 @@ tess_tensor *tess_cross_entropy(tess_tensor *x, tess_tensor *w, tess_tensor *bia
 /* Returns the loss of logits that are replaced by cap tanh(logit / cap); cap 0: they stay. */
 tess_tensor *tess_cross_entropy_capped(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets,
                                        float cap);
-/* Returns the sum of a loss and another one, which is the mean over targets of its own. */
-tess_tensor *tess_cross_entropy_beside(tess_tensor *loss, tess_tensor *x, tess_tensor *w, tess_tensor *bias,
-                                       tess_tensor *targets);
+/* Returns a loss plus a second cross-entropy, which is the mean over its own targets. */
+tess_tensor *tess_loss_add(tess_tensor *loss, tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets);
 
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
 
 /* Settings of a step; zeros are a forward pass over one micro-batch. */
 typedef struct tess_step_conf {
     bool train;    /* it has a backward pass and an update; else it is a forward pass alone */
-    int64_t micro; /* micro-batches of B sequences in a step, on all ranks together; 0: one for each rank of data */
+    int64_t micro; /* micro-batches of B sequences in a step, over all ranks; 0: one for each data-parallel rank */
     tess_optimizer optimizer; /* tess_adamw(), ... */
-    int recompute_every;      /* activation checkpointing: blocks between two kept inputs of blocks; 0: all are kept */
-    bool inputs_alone;   /* nothing else of these blocks is kept; else tess_step_fit keeps what there is room for */
+    int recompute_every; /* activation checkpointing: only every n-th block's input is kept; 0: all activations are */
+    bool inputs_alone;   /* recomputation keeps these inputs only; else tess_step_fit keeps more where there is room */
     bool deterministic;  /* the same bits on any number of ranks: gradients add up in one tree over all
                             micro-batches, at some cost in memory and time */
-    bool skips;          /* a gradient that is not finite makes the step change nothing, where it would fail; for
+    bool skips;          /* a gradient that is not finite makes the step change nothing instead of failing, for
                             scaled losses (fp16). Updates wait for the norm, as with clipping */
     bool by_layer;       /* all micro-batches pass a block before the next one; tess_step_fit chooses it */
     bool late;           /* updates come in the next step's forward pass; tess_step_fit chooses it */
-    int late_ahead;      /* so many blocks before the one that needs them; tess_step_fit chooses it */
-    const int *keep;     /* so many ops, each by how many the graph had before it, whose outputs are kept although */
-    int keeps;           /* their block is computed again; it lives as long as the step. tess_step_fit chooses */
-    uint64_t chains;     /* tasks over the same rows become one where all tiles of the step together are within so
-                            many bytes, those of a GPU; 0: none do */
-    bool keep_gradients; /* instead of an update, gradients stay for tess_step_gradient */
-    bool check_finite;   /* forward pass: the first tensor that is not finite fails the step, by its name */
-    const struct tess_watch
-        *watch;  /* `watches` activations that the step shows (tessera_watch.h); the array lives as */
-    int watches; /* long as the step */
+    int late_ahead;      /* blocks by which a late update precedes the block that needs it; tess_step_fit chooses it */
+    const int *keep;     /* indices of nodes whose outputs are kept during recomputation; tess_step_fit chooses them */
+    int keeps;           /* the number of these indices; the array lives as long as the step */
+    uint64_t chains;     /* tasks over the same rows become one task if all tiles of the step fit in this many bytes
+                            of GPU memory; 0: never */
+    bool keep_gradients; /* gradients stay for tess_step_gradient, and the step makes no update */
+    bool check_finite;   /* the first tensor of the forward pass that is not finite fails the step, by its name */
+    const struct tess_watch *watch; /* activations that the step shows; the array lives as long as the step */
+    int watches;                    /* the number of activations in `watch` */
 } tess_step_conf;
 
 /* Makes the step that computes `output`, which is the loss or, without `train`, any tensor; all its tiles have their
  * homes in memory. The caller frees *step. It needs no tess_start. */
 tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_step **step) TESS_NODISCARD;
-/* Makes the step that trains, within what the machine has: it chooses the order of the tasks and where each tile lives,
- * GPU, RAM or disk, and stores that plan. Results have the same bits whatever it is. All ranks call it, before
+/* Makes the step that trains, within the machine's memory: it chooses the order of the tasks and where each tile lives,
+ * GPU, RAM or disk, and stores that plan. Results have the same bits under every plan. All ranks call it, before
  * tess_start_plan and before anything is drawn or loaded. A machine that has too little is TESS_INVALID, and the error
  * names how much may do. */
 tess_status tess_step_fit(tess_tensor *loss, const tess_step_conf *conf, const tess_machine *machine, tess_step **step,
@@ -240,10 +241,10 @@ tess_status tess_step_feed_values(tess_step *s, const tess_tensor *input, const 
 typedef struct tess_step_input {
     int64_t step;        /* steps done before this one */
     uint64_t seed;       /* of dropout */
-    double lr;           /* the learning rate; where something trains it is 0 with keep_weights alone */
-    bool keep_weights;   /* the step is at the rate 0: the optimizer's states go on, the weights stay */
-    double beta1, beta2; /* they replace the optimizer's, where a schedule moves them; 0: they do not */
-    double loss_scale;   /* gradients are so many times larger until the update; 0: 1 */
+    double lr;           /* the learning rate; a step that trains takes 0 only with keep_weights */
+    bool keep_weights;   /* the step is at the rate 0: it updates the optimizer's states, not the weights */
+    double beta1, beta2; /* they replace the optimizer's where a schedule changes them; 0: they do not */
+    double loss_scale;   /* loss scaling: the factor of gradients until the update; 0: 1 */
     int64_t skipped;     /* how many of the steps before this one changed nothing */
 } tess_step_input;
 typedef struct tess_step_result {
@@ -251,8 +252,8 @@ typedef struct tess_step_result {
     double grad_norm; /* the norm of the averaged gradient, before clipping */
     int64_t targets;  /* how many targets of the first loss counted */
     bool skipped;     /* the gradient was not finite, nor is grad_norm, and nothing changed */
-    double used;      /* the share of this rank's rows that can change the loss; most of the others, padding behind the
-                         ends of sequences, are not computed */
+    double used;      /* the share of this rank's rows that can change the loss; most of the other rows are padding at
+                         the ends of sequences, and are not computed */
 } tess_step_result;
 /* Runs the step to its end. A loss or a gradient that is not finite is TESS_FAILED; after such a loss no parameter has
  * changed. */

@@ -31,12 +31,12 @@ tess_tensor *tess_expert_linear(tess_tensor *x, tess_tensor *weights, tess_tenso
 /* Returns for each row the sum of its experts' results by their weights, (B, T, C). */
 tess_tensor *tess_combine(tess_tensor *x, tess_tensor *weights);
 
-/* Returns counts of how a router chose, together with those in `before` (an earlier router's, or NULL). They are of use
- * to tess_balanced alone. */
+/* Returns the counts of a router's choices, added to the counts `before` of an earlier router (or NULL). Only
+ * tess_balanced reads them. */
 tess_tensor *tess_balance(tess_tensor *logits, tess_tensor *weights, tess_tensor *before);
-/* Returns a loss plus, in a step that trains, `weight` times how unevenly rows chose: experts * sum over experts of
- * (its choices a row) * (its mean softmax), over the rows of a micro-batch and all routers in `statistics`. All
- * micro-batches count alike. `targets` are those of the loss. */
+/* Returns a loss plus, in a step that trains, `weight` times the auxiliary loss of load balancing: experts * sum over
+ * experts of (its choices a row) * (its mean softmax), over the rows of a micro-batch and all routers in `statistics`.
+ * All micro-batches count alike. `targets` are the loss's own. */
 tess_tensor *tess_balanced(tess_tensor *loss, tess_tensor *statistics, tess_tensor *targets, float weight);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
-/* tessera.h: ops of the program's own. The library plans them, shares them out over ranks, computes them again and
- * saves their parameters as it does with its own ops. docs/own-op.c is a program that has one; docs/add-an-op.md
- * describes what an op may be.
+/* tessera.h: ops of the program's own. The library plans them, shards them over ranks, recomputes them and saves their
+ * parameters as it does with its own ops. docs/own-op.c is a program that has one; docs/add-an-op.md describes what an
+ * op may be.
  *
  *     static const tess_op *op;
  *     TESS_TRY(tess_op_register(&(tess_op_conf){.name = "square",
@@ -31,13 +31,13 @@ typedef struct tess_shape {
     int64_t dim[3];
 } tess_shape;
 
-/* What a shape function reads, `attributes` and `in`, and what it sets. */
+/* The argument of a shape function: it reads `attributes` and `in`, and sets the rest. */
 typedef struct tess_shapes {
     const void *attributes;
     tess_shape in[TESS_CALL_INPUTS];
     tess_shape out;        /* (B, T, C) with the B of the inputs; preset to the shape of the first activation */
     int64_t aux;           /* floats that forward leaves for backward, for each row of the output; preset to 0 */
-    size_t scratch;        /* bytes that each task has to itself; preset to 0 */
+    size_t scratch;        /* bytes of scratch for each task; preset to 0 */
     const tess_node *node; /* private to the library */
 } tess_shapes;
 /* Records an error with the op, all shapes and the formatted text, and returns TESS_INVALID. */
@@ -47,11 +47,11 @@ tess_status tess_shapes_wrong(const tess_shapes *s, const char *format, ...) TES
 typedef struct tess_op_functions {
     tess_function cpu;
     tess_function cuda;                  /* NULL: a GPU's tiles are copied to RAM for the CPU, and back */
-    double (*flops)(const tess_call *c); /* the operations of its matrix products, for plans; operands have no data
-                                            then. NULL: it has none */
+    double (*flops)(const tess_call *c); /* returns the flops of its matrix products, for plans; operands then have no
+                                            data. NULL: it has no products */
 } tess_op_functions;
 
-/* What backward reads besides gradients; they are added with |. */
+/* What backward reads besides gradients; they are combined with |. */
 enum {
     TESS_READS_IN0 = 1,
     TESS_READS_IN1 = 2,
@@ -59,7 +59,7 @@ enum {
     TESS_READS_IN3 = 8,
     TESS_READS_IN4 = 16,
     TESS_READS_OUT = 256,
-    TESS_READS_AUX = 512 /* what forward left */
+    TESS_READS_AUX = 512 /* the floats that forward left */
 };
 
 typedef struct tess_op_conf {
@@ -72,11 +72,10 @@ typedef struct tess_op_conf {
     tess_op_functions forward, backward; /* backward.cpu NULL: no gradient passes through the op */
     unsigned reads;                      /* what backward reads, TESS_READS_IN0 | ... */
     unsigned dtypes; /* dtypes of graphs that its functions know, 1 << TESS_F32 | ...; 0: all three */
-    bool by_rows;    /* each row of the output depends on that row of the activations alone; else, where sequences are
-                        longer than a tile and cut, they are put together for the op, on one rank of those that share them
-                      */
-    bool by_columns; /* each column of the output depends on that column of the activations alone, so that ranks of the
-                        tensor dimension can share columns out; false where it has a parameter */
+    bool by_rows;    /* each row of the output depends on that row of the activations alone; else sequences that are
+                        longer than a tile are gathered for the op, on one of the ranks that share them */
+    bool by_columns; /* each column of the output depends on that column of the activations alone, so that tensor
+                        parallelism can shard the columns; false where it has a parameter */
 } tess_op_conf;
 
 /* Registers an op until the process ends, before or after tess_start, and stores it in *op. The description is copied;

@@ -1,5 +1,5 @@
-/* tessera.h: values of parameters, read and written by the program or lent to StarPU tasks of its own. Activations are
- * shown by tess_watch (tessera_watch.h). */
+/* tessera.h: values of parameters, read and written by the program or lent to StarPU tasks of its own. tess_watch
+ * (tessera_watch.h) shows activations. */
 #ifndef TESSERA_VALUES_H
 #define TESSERA_VALUES_H
 #include "graph/tessera_graph.h"
@@ -15,18 +15,18 @@ typedef enum tess_part { TESS_MASTER, TESS_MOMENT1, TESS_MOMENT2, TESS_PARTS } t
  * cols). On one rank the pieces of a parameter are its tiles. */
 typedef struct tess_piece {
     int64_t row, rows, col, cols;
-    bool writes; /* of all ranks that hold the same rectangle, this one writes it to files */
+    bool writes; /* this rank writes the rectangle to files, for all ranks that hold it */
 } tess_piece;
 /* Returns how many pieces of a parameter this rank holds. */
 int64_t tess_param_pieces(const tess_tensor *p);
-/* Returns where one of them lies. */
+/* Returns the rectangle of one piece. */
 tess_piece tess_param_piece(const tess_tensor *p, int64_t piece);
 /* Maps one part of a piece, in fp32, for the main thread: *data is valid until tess_param_unmap, between two steps;
- * `mode` is a tess_access. A frozen parameter has no moments; what is written to one in bf16 is rounded. */
+ * `mode` is a tess_access. A frozen parameter has no moments; values written to one in bf16 are rounded. */
 tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mode, float **data) TESS_NODISCARD;
 /* Lends one part of a piece to the program's StarPU tasks, to read, until tess_param_unmap, between two steps. It is in
- * RAM until those tasks have run. A frozen matrix is lent in the graph's dtype, and moments that are kept in bf16 in
- * that; moments in 8 bits are not lent. */
+ * RAM until those tasks have run. A frozen matrix is lent in the graph's dtype, and moments that are kept in bf16 are
+ * lent in bf16; moments in 8 bits are not lent. */
 tess_status tess_param_lend(tess_tensor *p, int64_t piece, tess_part part, tess_lent *out) TESS_NODISCARD;
 /* Ends tess_param_map or tess_param_lend. */
 void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part);

@@ -64,9 +64,9 @@
  *
  * What is stable. The first group of headers below keeps its names and meanings from version to version: what compiles
  * against it compiles against the next one, but for what CHANGELOG.md names, which a major version alone may change.
- * Structs of settings may gain members at their end, so they are set by name, and a program is compiled anew for a new
- * version (the library is static). The second group may still change with a minor version. Nothing else of the
- * library's symbols is for programs. */
+ * Structs of settings may gain members at their end, so they are set by name, and a program is compiled again for a new
+ * version (the library is static). The second group may still change with a minor version. Programs use no other
+ * symbols of the library. */
 #ifndef TESSERA_H
 #define TESSERA_H
 

@@ -40,28 +40,28 @@ tess_status tess_error(tess_status status, const char *where, const char *format
 
 /* ---- the machine --------------------------------------------------------------------------------------------------*/
 
-/* Kinds of tiles that a program may send to disk even where RAM has room; they are added with |. */
+/* Kinds of tiles that a program may send to disk even where RAM has room; they are combined with |. */
 enum {
-    TESS_AWAY_WEIGHTS = 1 << 1,    /* what matrix products read: the parameters, or their bf16 copies */
+    TESS_AWAY_WEIGHTS = 1 << 1,    /* operands of matrix products: the parameters, or their bf16 copies */
     TESS_AWAY_MASTERS = 1 << 2,    /* the fp32 parameters behind bf16 copies */
     TESS_AWAY_MOMENTS = 1 << 3,    /* the optimizer's states */
     TESS_AWAY_GRADIENTS = 1 << 4,  /* the gradients of parameters */
     TESS_AWAY_ACTIVATIONS = 1 << 5 /* activations that wait for the backward pass */
 };
 
-/* How much a machine does in a second. tess_machine_measure (tessera_train.h) finds it. */
+/* The rates of a machine, per second. tess_machine_measure (tessera_train.h) measures them. */
 typedef struct tess_rates {
     double flops; /* operations of matrix products, all workers together */
     double copy;  /* bytes that all other tasks read and write, all workers together */
     double read;  /* bytes read from the disk while nothing is written */
     double write; /* bytes written to the disk while nothing is read */
-    double both;  /* the shares of these two rates that reads and writes have at the same time, added up; 0: unknown */
+    double both;  /* the sum of the shares of these two rates that simultaneous reads and writes reach; 0: unknown */
 } tess_rates;
 
 /* The library that carries messages between ranks; all ranks ask for the same. */
 typedef enum tess_carriers {
-    TESS_CARRIER_AUTO, /* NCCL where each rank has a GPU, else StarPU-MPI where this build has it and each rank has a
-                          core beside its workers, else MPI; TESSERA_PARALLEL_CARRIER overrides this */
+    TESS_CARRIER_AUTO, /* NCCL if each rank has a GPU, else StarPU-MPI if this build has it and each rank has a core
+                          beside its workers, else MPI; TESSERA_PARALLEL_CARRIER overrides this */
     TESS_CARRIER_STARPU_MPI,
     TESS_CARRIER_MPI,
     TESS_CARRIER_NCCL,
@@ -76,14 +76,14 @@ typedef struct tess_machine {
     const char *disk;      /* directories that hold tiles on disk, one a drive, separated by ':'; NULL: no disk */
     uint64_t disk_bytes;   /* the cap on them; 0: they may hold what the plan puts there */
     unsigned away;         /* tiles that rest on disk even where RAM has room, TESS_AWAY_MOMENTS | ... */
-    tess_rates rates;      /* a plan goes by the time of a step where these are known; 0: by the bytes that it moves */
-    tess_carriers carrier; /* what carries messages between ranks */
+    tess_rates rates;      /* with them a plan minimizes the time of a step; zeros: the bytes that it moves */
+    tess_carriers carrier; /* the library that carries messages between ranks */
     const char *sched;     /* StarPU's scheduling policy; NULL: prio, with a GPU dmdas. STARPU_SCHED overrides it */
-    bool disk_checksum;    /* each tile's checksum is kept when it is written, and compared when it is read */
+    bool disk_checksum;    /* each tile's checksum is taken when it is written, and compared when it is read */
     uint64_t disk_block;   /* bytes that one transfer moves, a multiple of 4096; 0: the engine chooses */
-    unsigned disk_depth;   /* transfers under way in each directory; 0: the engine chooses */
+    unsigned disk_depth;   /* concurrent transfers in each directory; 0: the engine chooses */
     double patience;       /* seconds without any progress after which the run is ended; 0: a minute */
-    const char *folder;    /* where standstill.txt says what such a run was doing; else, the working directory */
+    const char *folder;    /* the folder of standstill.txt, which describes such a run; NULL: the working directory */
     bool profile;          /* the library measures where time goes (for its own tools) */
 } tess_machine;
 #ifdef __cplusplus
@@ -94,14 +94,14 @@ extern const tess_machine tess_machine_default;
 #endif
 
 /* Starts a run without a plan: every tile has its home in RAM, or on the GPU as far as StarPU moves it there. NULL is a
- * machine of zeros. A run with a plan is started by tess_start_plan (tessera_graph.h). All ranks call it; a rank alone
- * may fail, and tess_ranks_agree(tess_start(...)) lets the others know. */
+ * machine of zeros. A run with a plan is started by tess_start_plan (tessera_graph.h). All ranks call it; one rank may
+ * fail by itself, and tess_ranks_agree(tess_start(...)) lets the others know. */
 tess_status tess_start(const tess_machine *m) TESS_NODISCARD;
 /* Ends the run, and frees what its tiles held. */
 void tess_stop(void);
 /* Returns how many of this process's cores tess_start would use. */
 int tess_cores(void);
-/* Returns the bytes of RAM that are free now; of several ranks on a machine each has its part of them. */
+/* Returns the bytes of RAM that are free now, divided by the ranks on this machine. */
 uint64_t tess_ram_free(void);
 
 #ifdef __cplusplus

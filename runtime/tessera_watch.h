@@ -17,18 +17,18 @@ typedef struct tess_lent {
     struct _starpu_data_state *handle; /* a starpu_data_handle_t: a vector of 32-bit words */
     tess_dtype dtype;                  /* of the elements */
     int64_t at;                        /* the index of the first element that is lent */
-    int64_t rows, columns;             /* their shape, dense and row-major */
+    int64_t rows, columns;             /* the shape of the part, dense and row-major */
     int64_t first; /* the index of the first row: in the parameter, or among the rows of the whole step */
 } tess_lent;
 
-/* An activation that a step shows while it runs. On ranks that share columns out each sees its own. */
+/* An activation that a step shows while it runs. With tensor parallelism each rank sees its own columns. */
 typedef struct tess_watch {
-    const char *name; /* the tensor's, as tess_name set it */
-    /* The main thread calls this within tess_step_run, for each micro-batch and tile of rows, in the order of the step.
-     * The tile stays where it is until all tasks have run that read it and were submitted before `see` returns. `see`
-     * calls no function of the library. */
+    const char *name; /* the tensor's name, as tess_name set it */
+    /* A callback: the main thread calls it within tess_step_run, for each micro-batch and tile of rows, in the order of
+     * the step. The tile stays where it is until all tasks have run that read it and were submitted before `see`
+     * returns. `see` calls no function of the library. */
     void (*see)(void *of, const tess_lent *tile);
-    void *of; /* what `see` gets as its first argument */
+    void *of; /* the first argument of `see` */
 } tess_watch;
 
 #ifdef __cplusplus

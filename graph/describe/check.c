@@ -173,7 +173,7 @@ tess_status tess_check_conf(const tess_graph_conf *c)
         return TESS_INVALID;
     }
     if (c->share && c->share->conf.dtype != c->dtype)
-        return tess_error(TESS_INVALID, "graph", "dtype %s, but that whose parameters it shares has %s",
+        return tess_error(TESS_INVALID, "graph", "dtype %s, but the graph whose parameters it shares has %s",
                           tess_dtype_name(c->dtype), tess_dtype_name(c->share->conf.dtype));
     return check_grid(&c->grid);
 }

@@ -26,8 +26,8 @@ struct tess_graph {
     const char **block_name;
     bool failed;
     char error[512];
-    tess_beside beside; /* what is built beside a linear, for: */
-    void *beside_of;
+    tess_linear_hook linear_hook; /* NULL: a linear is as the program describes it */
+    void *linear_context;
     uint32_t randoms;             /* streams given out */
     tess_cache *cache;            /* that its attention has; NULL: none */
     tess_step *pending;           /* whose updates of these parameters are yet to come */

@@ -36,7 +36,7 @@ static void forsake(tess_graph *g)
 {
     for (tess_graph *s = g->sharers, *next; s; s = next) {
         next = s->sharer;
-        tess_error(TESS_INVALID, "graph", "that whose parameters it shares was freed");
+        tess_error(TESS_INVALID, "graph", "the graph whose parameters it shares was freed");
         tess_graph_fail(s);
         tess_steps_orphan(s);
         forsake(s);

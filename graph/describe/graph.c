@@ -59,15 +59,14 @@ static tess_tensor *new_tensor(tess_graph *g, tess_kind kind, const char *name)
 static bool open_for(tess_graph *g, const char *name)
 {
     if (!g)
-        tess_error(TESS_INVALID, name ? name : "graph", "is to be part of a graph that is NULL");
+        tess_error(TESS_INVALID, name ? name : "graph", "its graph is NULL");
     else if (g->failed)
         tess_error_restore(g->error);
     else if (!name)
         tess_error(TESS_INVALID, "graph", "a tensor's name is NULL");
     else if (g->tensor_split)
         tess_error(TESS_INVALID, name,
-                   "comes after the graph was shared out over ranks (all of it comes before the "
-                   "first step)");
+                   "the graph was sharded over ranks before (describe all of it before the first step)");
     else
         return true;
     if (g) tess_graph_fail(g);
@@ -385,16 +384,16 @@ int tess_tensor_shape(const tess_tensor *t, int64_t shape[3])
 
 /* ---- nodes ---- */
 
-void tess_graph_beside(tess_graph *g, tess_beside make, void *of)
+void tess_graph_on_linear(tess_graph *g, tess_linear_hook hook, void *context)
 {
-    g->beside = make;
-    g->beside_of = of;
+    g->linear_hook = hook;
+    g->linear_context = context;
 }
 
 tess_tensor *tess_linear_beside(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *y)
 {
     const tess_graph *g = y ? y->g : NULL;
-    return g && g->beside ? g->beside(g->beside_of, x, w, bias, y) : y;
+    return g && g->linear_hook ? g->linear_hook(g->linear_context, x, w, bias, y) : y;
 }
 
 tess_status tess_same_shape(tess_node *n)

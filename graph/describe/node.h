@@ -42,7 +42,7 @@ struct tess_tensor {
     int rank;
     int64_t dim[3];          /* (B, T, C), (B, T), (rows, columns), (rows): what this rank has of them */
     tess_node *producer;     /* NULL for inputs and parameters */
-    float noise;             /* of an input: of the embeddings of its ids (tess_noisy) */
+    float noise;             /* of an input: of the embeddings of its ids (tess_embedding_noise) */
     struct tess_range *ids;  /* of an input: the values that ops over it can take */
     bool ends;               /* a step may end with it */
     bool apart;              /* ranks of the tensor dimension have parts of it, or of its gradient */
@@ -190,7 +190,7 @@ tess_tensor *tess_node_add(const tess_op *op, tess_tensor *const *in, int inputs
 /* Adds a node that may have no inputs. */
 tess_tensor *tess_node_add_to(tess_graph *g, const tess_op *op, tess_tensor *const *in, int inputs,
                               const void *attributes, size_t bytes);
-/* Returns y, or what the program that describes the graph has put in its place (tess_graph_beside). */
+/* Returns y, or what the program that describes the graph has put in its place (tess_graph_on_linear). */
 tess_tensor *tess_linear_beside(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *y);
 /* For infer: "linear: x (4,37,64), w (100,32): <what>", with the shapes of all inputs. */
 tess_status tess_shape_error(const tess_node *n, const char *format, ...) TESS_PRINTF(2, 3);

@@ -379,7 +379,7 @@ static void give_up_tile(tess_lower *L, tess_tensor *p, int64_t j)
     tess_program_slots(L->p, before, false);
 }
 
-void tess_lower_give_up(tess_lower *L, tess_tensor *p)
+void tess_lower_reduce_micro(tess_lower *L, tess_tensor *p)
 {
     for (int64_t j = 0; j < p->cut->tiles; j++)
         if (L->begun[p->id][j] == L->micro) give_up_tile(L, p, j);

@@ -281,7 +281,7 @@ void tess_lower_grown(tess_lower *L, const tess_tensor *p);
 /* A parameter's gradient is complete: its sum over all micro-batches and ranks goes where its states are. */
 void tess_lower_reduce(tess_lower *L, tess_tensor *p);
 /* The same of this micro-batch's alone, early. */
-void tess_lower_give_up(tess_lower *L, tess_tensor *p);
+void tess_lower_reduce_micro(tess_lower *L, tess_tensor *p);
 /* Ends a step for a parameter of several sections. */
 void tess_lower_tied(tess_lower *L, tess_tensor *p);
 

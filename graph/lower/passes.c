@@ -151,7 +151,7 @@ void tess_lower_release(tess_lower *L, const tess_tensor *t, int i)
 /* What follows a gradient that is complete: of this micro-batch, where that is given up early, or of the step. */
 static void complete(tess_lower *L, const struct tess_owed *o)
 {
-    if (o->early) tess_lower_give_up(L, o->p);
+    if (o->early) tess_lower_reduce_micro(L, o->p);
     if (!o->last) return;
     if (!L->early[o->p->id]) tess_lower_reduce(L, o->p);
     tess_lower_join_rows(L, o->p);

@@ -220,8 +220,7 @@ tess_tensor *tess_cross_entropy_capped(tess_tensor *x, tess_tensor *w, tess_tens
     return tess_node_add(&tess_op_cross_entropy, (tess_tensor *[]){x, w, targets, bias}, 4, &cap, sizeof cap);
 }
 
-tess_tensor *tess_cross_entropy_beside(tess_tensor *loss, tess_tensor *x, tess_tensor *w, tess_tensor *bias,
-                                       tess_tensor *targets)
+tess_tensor *tess_loss_add(tess_tensor *loss, tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets)
 {
     const float cap = 0;
     if (!loss) return NULL;

@@ -94,7 +94,7 @@ tess_tensor *tess_embedding(tess_tensor *ids, tess_tensor *table, tess_tensor *p
     return tess_node_add(&tess_op_embedding, (tess_tensor *[]){ids, table, positions}, 3, &(float){1}, sizeof(float));
 }
 
-tess_tensor *tess_noisy(tess_tensor *ids, float alpha)
+tess_tensor *tess_embedding_noise(tess_tensor *ids, float alpha)
 {
     if (ids) ids->noise = alpha;
     return ids;

@@ -109,8 +109,7 @@ static tess_status check_inputs(const tess_node *n, const tess_tensor **activati
     }
     if (!rows) return tess_shape_error(n, "all of them are parameters (one at least must be (B,T,C) or (B,T))");
     if (tiles > TESS_MOST_USES / 4)
-        return tess_shape_error(n,
-                                "its parameters are cut into %lld tiles, of which a task has %d (raise tile_elements)",
+        return tess_shape_error(n, "its parameters are cut into %lld tiles, and a task takes %d (raise tile_elements)",
                                 (long long)tiles, TESS_MOST_USES / 4);
     if (o->conf.dtypes && !(o->conf.dtypes & 1u << t))
         return tess_shape_error(n, "the graph is %s, for which the op has no function (see tess_op_conf.dtypes)",
@@ -451,9 +450,9 @@ static struct own *make(const tess_op_conf *c, int inputs)
 tess_status tess_op_register(const tess_op_conf *conf, const tess_op **op)
 {
     int inputs;
-    if (!op) return tess_error(TESS_INVALID, "op", "there is no place for it (the last argument is NULL)");
+    if (!op) return tess_error(TESS_INVALID, "tess_op_register", "op is NULL");
     *op = NULL;
-    if (!conf) return tess_error(TESS_INVALID, "op", "its description is NULL");
+    if (!conf) return tess_error(TESS_INVALID, "tess_op_register", "conf is NULL");
     TESS_TRY(check_name(conf->name));
     TESS_TRY(check_takes(conf, &inputs));
     TESS_TRY(check_functions(conf, inputs));

@@ -239,8 +239,9 @@ static void keep_more(tess_tensor *output, tess_step_conf conf, const tess_limit
         struct way w;
         conf.keeps = paper ? n * (k + 1) / PARTS : k == 0 ? n : (low + high) / 2;
         const tess_status status = try_way(output, &conf, &trials, base.plan.by_layer, base.plan.late, &w);
-        const bool better = status == TESS_OK && (paper ? w.measure < best->measure
-                                                        : has_room(&w, &base, limits, !drive && conf.keeps <= pay));
+        const bool better =
+            status == TESS_OK &&
+            (paper ? w.measure < best->measure : has_room(&w, &base, limits, !drive && conf.keeps <= pay));
         if (!paper) *(better ? &low : &high) = conf.keeps;
         struct way *worse = better ? best : &w;
         if (worse->step != base.step) drop(worse);
@@ -276,10 +277,10 @@ tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, c
     if (step) *step = NULL;
     if (!output) return tess_check_null_output();
     if (!conf || !limits || !step || !out)
-        return tess_error(TESS_INVALID, "step", "is to be laid out, but %s is NULL",
+        return tess_error(TESS_INVALID, "tess_step_lay_out", "%s is NULL",
                           !conf     ? "conf"
                           : !limits ? "limits"
-                          : !step   ? "the place for it"
+                          : !step   ? "step"
                                     : "out");
     *out = (tess_plan){0};
     int64_t has[] = {limits->ram.ram > 0, limits->gpu.memory > 0, limits->whole > 0}; /* some rank */

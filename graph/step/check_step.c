@@ -41,8 +41,8 @@ tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c)
                           (long long)c->micro, c->recompute_every);
     for (int k = 0; k < c->keeps; k++)
         if (!c->keep || c->keep[k] < 0 || c->keep[k] >= output->g->nodes)
-            return tess_error(TESS_INVALID, "step", "keeps op %d (the graph has %d, the first of which is 0)",
-                              c->keep ? c->keep[k] : -1, output->g->nodes);
+            return tess_error(TESS_INVALID, "step", "keeps node %d (the graph has nodes 0 to %d)",
+                              c->keep ? c->keep[k] : -1, output->g->nodes - 1);
     int64_t row_tiles;
     TESS_TRY(tess_check_sequence(output, c));
     tess_lower_spans(output, c->deterministic, &row_tiles);

@@ -64,7 +64,7 @@ static tess_status check_ram(const tess_step *s, const tess_machine *m, int work
     tess_step_holds(s, &h);
     const uint64_t needed = tess_holds_need(&h, workers), limit = m->cpu_bytes ? m->cpu_bytes : tess_ram_free();
     if (needed <= limit) return TESS_OK;
-    return tess_error(TESS_INVALID, "machine", "has no disk, and the step needs %s in RAM, of which %s is %s (%s)",
+    return tess_error(TESS_INVALID, "machine", "has no disk, and the step needs %s of RAM, but %s is %s (%s)",
                       tess_human_bytes((double)needed), m->cpu_bytes ? "the cap" : "free",
                       tess_human_bytes((double)limit), "name a directory for what does not fit");
 }
@@ -134,14 +134,11 @@ tess_status tess_step_fit(tess_tensor *loss, const tess_step_conf *conf, const t
 {
     static const tess_machine preset;
     if (!step || !plan || !conf)
-        return tess_error(TESS_INVALID, "step", "is to be fitted, but %s is NULL",
-                          !conf   ? "conf"
-                          : !step ? "the place for it"
-                                  : "the place for its plan");
+        return tess_error(TESS_INVALID, "tess_step_fit", "%s is NULL", !conf ? "conf" : !step ? "step" : "plan");
     *step = NULL;
     if (!loss) return tess_check_null_output();
     if (!conf->train)
-        return tess_error(TESS_INVALID, "step", "is to be fitted, but does not train (tess_step_new makes it)");
+        return tess_error(TESS_INVALID, "tess_step_fit", "the step does not train (tess_step_new makes such a step)");
     if (!machine) machine = &preset;
     *plan = (tess_plan){0};
     TESS_TRY(tess_ranks_agree(check(machine)));

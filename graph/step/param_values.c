@@ -290,7 +290,7 @@ static tess_status hold_piece(tess_tensor *p, int64_t piece, tess_part part, int
 static tess_status check_asked(const tess_tensor *p, const char *call, const void *room)
 {
     if (!p || p->kind != TESS_KIND_PARAM) return tess_error(TESS_INVALID, p ? p->name : call, "is no parameter");
-    return room ? TESS_OK : tess_error(TESS_INVALID, p->name, "there is no place for it (the last argument is NULL)");
+    return room ? TESS_OK : tess_error(TESS_INVALID, p->name, "the last argument of %s is NULL", call);
 }
 
 tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mode, float **data)

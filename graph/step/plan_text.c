@@ -93,7 +93,7 @@ static void gpu(const struct page *p)
     const tess_gpu_placement *g = &p->plan->gpu;
     fprintf(p->out, "gpu\n");
     if (!g->room) {
-        part(p, "memory, of which StarPU takes what tasks use", p->words->gpu_memory);
+        part(p, "memory that StarPU gives to tasks as they use it", p->words->gpu_memory);
         if (!p->words->gpu_memory) fprintf(p->out, "  nothing\n");
         return;
     }

@@ -37,7 +37,7 @@ static tess_status check_trains(const tess_tensor *output)
 tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_step **step)
 {
     static const tess_step_conf preset;
-    if (!step) return tess_error(TESS_INVALID, "step", "there is no place for it (the last argument is NULL)");
+    if (!step) return tess_error(TESS_INVALID, "tess_step_new", "step is NULL");
     *step = NULL;
     if (!output) return tess_check_null_output();
     if (!conf) conf = &preset;
@@ -50,7 +50,7 @@ tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_
     if (conf->train && output->kind != TESS_KIND_LOSS)
         return tess_error(TESS_INVALID, output->name, "is no loss (training needs the result of tess_cross_entropy)");
     if (conf->micro > 0 && conf->micro % tess_grid_batches(&g->conf.grid))
-        return tess_error(TESS_INVALID, "step", "%lld micro-batches cannot be shared out evenly over %d ranks",
+        return tess_error(TESS_INVALID, "step", "%lld micro-batches cannot be divided evenly over %d ranks",
                           (long long)conf->micro, g->conf.grid.data);
     if (output->kind != TESS_KIND_LOSS && g->conf.grid.pipeline * g->conf.grid.tensor * g->conf.grid.sequence > 1)
         return tess_error(TESS_INVALID, output->name, "is no loss (a model over several ranks has no other output)");
@@ -60,7 +60,7 @@ tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_
     const int64_t most = tess_grid_most_tiles(&g->conf.grid);
     if (g->param_tiles > most)
         return tess_error(TESS_INVALID, "step",
-                          "its parameters have %lld tiles, of which %d ranks of data have names for %lld (raise "
+                          "its parameters have %lld tiles, and %d data-parallel ranks have tags for %lld (raise "
                           "tile_elements)",
                           (long long)g->param_tiles, g->conf.grid.data, (long long)most);
     for (int k = 0; k < g->params && conf->train && !conf->keep_gradients; k++)

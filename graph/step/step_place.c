@@ -95,8 +95,7 @@ tess_status tess_check_place(tess_graph *of)
 static tess_status check_place(const tess_step *s, const void *conf, const void *out, bool all)
 {
     TESS_TRY(tess_step_check(s));
-    if (!conf || !out)
-        return tess_error(TESS_INVALID, "step", "is to be placed, but %s is NULL", conf ? "out" : "conf");
+    if (!conf || !out) return tess_error(TESS_INVALID, "step", "%s is NULL", conf ? "out" : "conf");
     if (s->ran && tess_graph_owner(s->g)->session == tess_session())
         return tess_error(TESS_INVALID, "step",
                           "comes too late to be placed (before anything is drawn, loaded or run)");

@@ -46,15 +46,15 @@ int64_t tess_model_targets(const tess_model *m);
 /* Returns how many kinds of segments the model tells tokens apart by; 0: it has none. */
 int64_t tess_model_segments(const tess_model *m);
 
-/* What a model answers of its input, and so what its targets are. */
+/* What a model predicts from its input, and so what its targets are. */
 typedef enum tess_answers {
-    TESS_ANSWERS_NEXT,     /* the token behind each token */
+    TESS_ANSWERS_NEXT,     /* the token after each token */
     TESS_ANSWERS_IN_PLACE, /* the token that stands where the input has a mask */
     TESS_ANSWERS_LABEL,    /* one label for each sequence */
     TESS_ANSWERS_DECODER,  /* another sequence, token by token */
     TESS_ANSWERS_BOTH,     /* masked tokens and one label for each sequence: two losses, which are added */
 } tess_answers;
-/* Returns which of them a model does. */
+/* Returns what a model predicts. */
 tess_answers tess_model_answers(const tess_model *m);
 
 /* Adapters of low rank beside the linears of a model. They alone are trained: all else is frozen. */
@@ -64,7 +64,7 @@ typedef struct tess_lora_conf {
     bool rslora;                 /* the factor is alpha / sqrt(r) */
     bool dora;                   /* the lengths of the rows of W + (alpha / r) B A are trained by themselves */
     const char *targets;         /* "all-linear", a name, a pattern, or the JSON text of a list; NULL: PEFT's choice */
-    const char *modules_to_save; /* the same of modules that are trained as they are; NULL: heads of labels alone */
+    const char *modules_to_save; /* the same for modules that are trained in full; NULL: heads of labels alone */
 } tess_lora_conf;
 /* Adds new adapters to a model that is not yet built. */
 tess_status tess_model_add_lora(tess_model *m, const tess_lora_conf *c) TESS_NODISCARD;
@@ -77,26 +77,25 @@ typedef enum tess_purpose {
     TESS_FOR_LOSS,   /* the output is the loss over targets */
     TESS_FOR_LOGITS, /* the output is the logits (B, 1, V) of the row of each sequence that index (B, 1) names */
 } tess_purpose;
-/* What a network is fed with, and its output. An input that it does not have is NULL. */
+/* The inputs and the output of a network. An input that it does not have is NULL. */
 typedef struct tess_network {
     tess_tensor *ids;         /* (B, T) tokens */
     tess_tensor *targets;     /* (B, T); one below 0 draws no loss */
     tess_tensor *label;       /* (B, 1) a target for each sequence */
-    tess_tensor *index;       /* (B, 1) the row of each sequence whose logits are made; of labels it is 0 */
+    tess_tensor *index;       /* (B, 1) the row of each sequence whose logits are computed; with labels it is 0 */
     tess_tensor *bounds;      /* (B, 2T) as in tess_attention_conf */
     tess_tensor *positions;   /* (B, T) each token's place in its document, plus first_position */
     tess_tensor *segments;    /* (B, T) which of two texts each token belongs to */
-    tess_tensor *decoder_ids; /* (B, T) what a decoder reads: its targets, one place later */
+    tess_tensor *decoder_ids; /* (B, T) the decoder's input: its targets, one place later */
     tess_tensor *visible;     /* (B, 2T) as bounds: the encoder's rows that each of the decoder's rows sees */
-    tess_cache *cache;        /* the keys and values of its attention; then bounds are places in the cache */
-    bool encodes, decodes;  /* with a cache, of an encoder and a decoder: the network is the part of the one, or of the
-                               other */
-    tess_tensor **input;    /* of an exported network: its inputs, in the order of its file; to be freed by free() */
-    tess_tensor **made;     /* the same of its outputs but the loss; NULL: that one is not by samples */
-    tess_tensor *output;    /* what a step is made of, */
-    tess_tensor *measured;  /* and one that evaluates, where that is another: it has numbers beside its loss */
+    tess_cache *cache;        /* the keys and values of its attention; bounds are then places in the cache */
+    bool encodes, decodes;    /* with a cache: the network is the encoder alone, or the decoder alone */
+    tess_tensor **input;      /* the inputs of an exported network, in the order of its file; the caller calls free() */
+    tess_tensor **made;       /* the outputs of an exported network but its loss; NULL: an output without samples */
+    tess_tensor *output;      /* the tensor that a step computes */
+    tess_tensor *measured;  /* the tensor that a step which evaluates computes, where it has numbers beside the loss */
     int64_t first_position; /* the place of a document's first token */
-    int64_t longest;        /* tokens of the longest sequence that rows are of */
+    int64_t longest;        /* tokens of the longest sequence */
     struct tess_routed *routed; /* private to the library */
 } tess_network;
 typedef struct tess_build {
@@ -104,9 +103,9 @@ typedef struct tess_build {
     tess_purpose purpose;
     bool bounds;       /* sequences have padding, or hold several documents that do not see each other */
     bool positions;    /* the places of tokens are fed */
-    tess_cache *cache; /* for TESS_FOR_LOGITS, with bounds and positions: rows see what earlier steps left there */
-    float noise;       /* alpha of the noise that embeddings of tokens have while training (tess_noisy); 0: none */
-    int64_t longest;   /* with a cache: tokens of the longest text that rows are of; 0: length */
+    tess_cache *cache; /* for TESS_FOR_LOGITS, with bounds and positions: attention sees the rows of earlier steps */
+    float noise;       /* alpha of tess_embedding_noise, while training; 0: none */
+    int64_t longest;   /* with a cache: tokens of the longest text; 0: length */
     bool encodes;      /* only the encoder is built, which fills the cache for a decoder; its output has no meaning */
 } tess_build;
 /* Adds a model's network to a graph, and stores its inputs and output. */

@@ -10,8 +10,9 @@ extern "C" {
 
 typedef struct tess_config tess_config;
 /* Reads CONFIG.json (NULL: there is none), then the environment's TESSERA_<KEY>, then `count` settings KEY=VALUE; of
- * two values of a key the later one holds. What follows from them on so many ranks is filled in. An unknown key, a
- * value of the wrong type or out of range, and a contradiction are TESS_INVALID. The caller closes *config. */
+ * two values of a key the later one holds. Values that follow from them and the number of ranks are filled in. An
+ * unknown key, a value of the wrong type or out of range, and a contradiction are TESS_INVALID. The caller closes
+ * *config. */
 tess_status tess_config_open(const char *path, const char *const *settings, size_t count, int64_t ranks,
                              tess_config **config) TESS_NODISCARD;
 /* Frees a configuration; NULL is allowed. */

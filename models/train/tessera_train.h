@@ -1,4 +1,4 @@
-/* tessera.h: a graph's parameters to files and back, and what the command does, by call. */
+/* tessera.h: a graph's parameters to files and back, and the subcommands of `tessera` as functions. */
 #ifndef TESSERA_TRAIN_H
 #define TESSERA_TRAIN_H
 #include "graph/tessera_graph.h"
@@ -43,23 +43,22 @@ tess_status tess_graph_checkpoint(tess_graph *g, const char *dir, int64_t keep, 
  * false, and nothing has changed. */
 tess_status tess_graph_resume(tess_graph *g, const char *dir, tess_position *at, bool *found) TESS_NODISCARD;
 
-/* Stores in m->rates what this machine does in a second, with matrices of a dtype and with the drives of m->disk, so
- * that tess_step_fit plans by time, as the command does. What was measured here before is reused; else it takes a few
- * seconds. All ranks call it before tess_start, and get the same rates. */
+/* Measures the rates of this machine, with matrices of a dtype and with the drives of m->disk, and stores them in
+ * m->rates, so that tess_step_fit minimizes time, as the command does. Rates that were measured here before are reused;
+ * else it takes a few seconds. All ranks call it before tess_start, and get the same rates. */
 tess_status tess_machine_measure(tess_machine *m, tess_dtype t) TESS_NODISCARD;
 
-/* ---- what the command does: each call starts and stops the library itself -----------------------------------------
- */
+/* ---- the subcommands; each call starts and stops the library itself ---------------------------------------------- */
 
 /* Trains as `tessera train` does. */
 tess_status tess_train(const tess_config *c) TESS_NODISCARD;
 /* Prints the mean loss on data.valid. */
 tess_status tess_eval(const tess_config *c) TESS_NODISCARD;
-/* Writes to the .npy file `out` what an exported network makes of .npy files `in`, "NAME=FILE,NAME=FILE" or one FILE:
- * the output `name` beside its loss, or, NULL, the first that has samples. */
+/* Runs an exported network on the .npy files `in`, "NAME=FILE,NAME=FILE" or one FILE, and writes its output `name` to
+ * the .npy file `out`; NULL names the first output that has samples. */
 tess_status tess_outputs(const tess_config *c, const char *in, const char *out, const char *name) TESS_NODISCARD;
-/* Prints what a run will hold, move and take, on the rank that holds the most. A run that does not fit is TESS_OK, too:
- * a line "does not fit: ..." is printed. */
+/* Prints the memory, traffic and time that a run will take, on the rank that holds the most. A run that does not fit is
+ * TESS_OK, too, and prints a line "does not fit: ...". */
 tess_status tess_estimate(const tess_config *c, FILE *out) TESS_NODISCARD;
 
 typedef struct tess_generate_conf {
@@ -68,16 +67,16 @@ typedef struct tess_generate_conf {
     const char *adapter;       /* the directory of an adapter for the model; NULL: none */
     int tokens;                /* the most that are generated */
     double temperature;        /* 0: the likeliest token is taken */
-    int top_k;                 /* tokens are drawn from so many of the likeliest; 0: from all */
-    uint64_t seed;             /* of the draws */
+    int top_k;                 /* tokens are drawn from this many of the likeliest; 0: from all */
+    uint64_t seed;             /* of the random draws */
     double top_p;              /* tokens are drawn from the likeliest that have this share of the probability; 0: all */
-    double repetition_penalty; /* of tokens that were there already, as in transformers; 0: none */
+    double repetition_penalty; /* for tokens that are in the text already, as in transformers; 0: none */
     const char *prompts;       /* in place of `prompt`: a file with a prompt a line, or of examples (.jsonl) */
-    int batch;                 /* prompts of a file that are continued at a time; 0: 8 */
-    bool ignore_end;           /* generation continues behind a token that ends a text */
+    int batch;                 /* prompts of a file that are continued at the same time; 0: 8 */
+    bool ignore_end;           /* generation continues after a token that ends a text */
     const tess_config *config; /* its memory, bf16 and aio apply; NULL: the defaults do */
     bool chat;                 /* in place of `prompt`: the user's turns of a conversation come from stdin */
-    const char *system;        /* with `chat`: what the system says before them; NULL: nothing */
+    const char *system;        /* with `chat`: the system's message before them; NULL: none */
 } tess_generate_conf;
 /* Continues a prompt, or each prompt of a file, and prints what it generates. */
 tess_status tess_generate(const tess_generate_conf *c, FILE *out) TESS_NODISCARD;
@@ -89,8 +88,8 @@ tess_status tess_merge(const char *model, const char *adapter, const char *dir, 
 
 typedef struct tess_tokenize_conf {
     const char *dir, *file; /* the model's directory, and the text; file NULL: stdin */
-    bool special;           /* the tokens that the tokenizer's post-processor adds are there, too */
-    bool decode;            /* from ids to text */
+    bool special;           /* the output has the tokens, too, that the tokenizer's post-processor adds */
+    bool decode;            /* it goes from ids to text */
 } tess_tokenize_conf;
 /* Prints a line of ids for each line of a text, or the other way round. */
 tess_status tess_tokenize(const tess_tokenize_conf *c, FILE *out) TESS_NODISCARD;

@@ -59,7 +59,7 @@ static void *start_request(tess_disk *d, struct tess_disk_tile *t, void *buf, of
     r->start = tess_seconds();
     if (write) t->written = bytes;
     if (!write && t->written != bytes)
-        tess_disk_fail(d, "%s: a tile of %s is read of which %s were written", d->file[0].dir,
+        tess_disk_fail(d, "%s: a tile of %s is read, but %s of it were written", d->file[0].dir,
                        tess_human_bytes((double)bytes), tess_human_bytes((double)t->written));
     bool failed = tess_disk_failure(d) != NULL;
     if (failed && !write) memset(buf, 0xff, bytes);

@@ -437,7 +437,7 @@ TEST(memory_that_is_not_free)
     char text[4000], arguments[300];
     snprintf(arguments, sizeof arguments, "train %s/run.json output=%s/beside", dir, dir);
     CHECK_EQ(said("TESS_EMULATED_GPU=4096 TESS_EMULATED_BESIDE=3436", arguments, text, sizeof text), 2);
-    CHECK_HAS(text, "error: GPU: 60.0 MiB of its memory is free, of which a run gets too little");
+    CHECK_HAS(text, "error: GPU: 60.0 MiB of its memory is free, a run gets too little");
     CHECK_HAS(text, "end other programs on it");
 }
 

@@ -33,7 +33,8 @@ TEST(has_the_same_bits)
         for (int kind = 0; kind < 6; kind++) {
             tess_step_conf conf = {.train = true, .micro = kind == 1 ? 2 : 1, .optimizer = tess_adamw()};
             conf.optimizer.clip = kind < 4 ? 1 : 0;
-            conf.recompute_every = kind == 2, conf.late = kind >= 3 && kind < 5, conf.by_layer = kind == 1;
+            conf.recompute_every = kind == 2, conf.late = kind >= 3 && kind < 5,
+            conf.by_layer = kind == 1;
             conf.micro = kind == 4 ? 2 : conf.micro;
             if (train(bodies[k], conf, 0) != train(bodies[k], conf, ALL))
                 CHECK_SAY("net %d, kind %d: other bits", k, kind);

@@ -39,7 +39,8 @@ TEST(every_gelu_of_a_gpt)
         const bool again = kind & 1, evaluates = !again && kind & 4;
         struct net n;
         net_make(&n, &(tess_graph_conf){.dtype = kind & 2 ? TESS_BF16 : TESS_F32, .tile_rows = T}, net_gpt);
-        const tess_step_conf conf = {.micro = 2, .train = !evaluates, .recompute_every = again, .by_layer = kind & 4};
+        const tess_step_conf conf = {
+            .micro = 2, .train = !evaluates, .recompute_every = again, .by_layer = kind & 4};
         const struct counts c = count(n.loss, &conf);
         const int all = net_layers * 3 * 2;
         CHECK_EQ(c.forward, again ? 2 * all : all);
@@ -184,7 +185,8 @@ TEST(a_value_has_one_maker_whatever_is_kept)
             const int other = other_makers(n.loss, &conf, of, &makers, false);
             apart += other > 0 && !gpus;
             if (gpus && other > 0)
-                CHECK_SAY("net %zu, %d of %d kept: %d tasks make a value otherwise", b / 2, conf.keeps, keeps, other);
+                CHECK_SAY("net %zu, %d of %d kept: %d tasks make a value otherwise", b / 2, conf.keeps, keeps,
+                          other);
         }
         free(price);
         tess_graph_free(n.g);

@@ -195,7 +195,7 @@ TEST(mistakes)
     OK(tess_graph_init(n.g, 1));
     WRONG(tess_param_lend(NULL, 0, TESS_MASTER, &lent), "tess_param_lend: is no parameter");
     WRONG(tess_param_lend(n.ids, 0, TESS_MASTER, &lent), "ids: is no parameter");
-    WRONG(tess_param_lend(table, 0, TESS_MASTER, NULL), "table: there is no place for it");
+    WRONG(tess_param_lend(table, 0, TESS_MASTER, NULL), "table: the last argument of tess_param_lend is NULL");
     WRONG(tess_param_lend(table, 99, TESS_MASTER, &lent), "table: piece 99 of ");
     OK(tess_step_feed(s, n.ids, n.id));
     OK(tess_step_feed(s, n.targets, n.target));

@@ -55,7 +55,7 @@ TEST(fits_a_machine)
     tess_machine m = {.workers = 1, .cpu_bytes = 1000, .disk = "."};
     WRONG(fit(loss, &m, &plan), "the least a step can work with is");
     m.disk = NULL;
-    WRONG(fit(loss, &m, &plan), "in RAM, of which the cap is 1000 B (name a directory for what does not fit)");
+    WRONG(fit(loss, &m, &plan), "of RAM, but the cap is 1000 B (name a directory for what does not fit)");
     m = (tess_machine){.workers = 1, .cpu_bytes = 512 << 20, .away = TESS_AWAY_MOMENTS};
     WRONG(fit(loss, &m, &plan), "machine: has no disk, where tiles are to rest");
     m.away = 1;
@@ -92,8 +92,8 @@ TEST(fits_a_machine)
     tess_stop();
     tess_step_free(s);
     WRONG(tess_step_fit(loss, NULL, &m, &s, &plan), "conf is NULL");
-    WRONG(tess_step_fit(loss, &training, &m, NULL, &plan), "the place for it is NULL");
-    WRONG(tess_step_fit(loss, &training, &m, &s, NULL), "the place for its plan is NULL");
+    WRONG(tess_step_fit(loss, &training, &m, NULL, &plan), "tess_step_fit: step is NULL");
+    WRONG(tess_step_fit(loss, &training, &m, &s, NULL), "tess_step_fit: plan is NULL");
     WRONG(tess_step_fit(loss, &(tess_step_conf){0}, &m, &s, &plan), "does not train");
     WRONG(fit(NULL, &m, &plan), "NULL");
     tess_graph_free(b.g);
@@ -273,11 +273,11 @@ TEST(experts_that_do_not_fit)
         if (k == 13) y = tess_balance(x, weights, NULL), part = "of these logits";
         tess_tensor *statistics = k > 13 ? tess_balance(logits, weights, NULL) : NULL;
         if (k == 14)
-            loss = tess_cross_entropy_beside(loss, x, b.table, NULL, b.next),
-            y = tess_balanced(loss, statistics, b.next, 1), part = "the loss is a sum of others";
+            loss = tess_loss_add(loss, x, b.table, NULL, b.next), y = tess_balanced(loss, statistics, b.next, 1),
+            part = "the loss is a sum of others";
         if (k == 15)
-            loss = tess_balanced(loss, statistics, b.next, 1),
-            y = tess_cross_entropy_beside(loss, x, b.table, NULL, b.next), part = "expected a cross_entropy";
+            loss = tess_balanced(loss, statistics, b.next, 1), y = tess_loss_add(loss, x, b.table, NULL, b.next),
+            part = "expected a cross_entropy";
         CHECK(y == NULL);
         CHECK_HAS(tess_error_text(), part);
         refused(b.g, y, part);
@@ -674,7 +674,7 @@ TEST(laying_out)
     CHECK(s == NULL);
     WRONG(tess_step_lay_out(n.loss, NULL, &limits, &s, &l), "conf is NULL");
     WRONG(tess_step_lay_out(n.loss, &training, NULL, &s, &l), "limits is NULL");
-    WRONG(tess_step_lay_out(n.loss, &training, &limits, NULL, &l), "the place for it is NULL");
+    WRONG(tess_step_lay_out(n.loss, &training, &limits, NULL, &l), "step is NULL");
     WRONG(tess_step_lay_out(n.loss, &training, &limits, &s, NULL), "out is NULL");
     WRONG(tess_step_lay_out(n.ids, &training, &limits, &s, &l), "is no op's result");
     limits.ram.ram = 1 << 10;

@@ -238,8 +238,8 @@ TEST(descriptions)
     register_all();
     OK(ema_register(&again));
     CHECK(again == ema);
-    WRONG(tess_op_register(NULL, &again), "op: its description is NULL");
-    WRONG(tess_op_register(&(tess_op_conf){0}, NULL), "op: there is no place for it");
+    WRONG(tess_op_register(NULL, &again), "tess_op_register: conf is NULL");
+    WRONG(tess_op_register(&(tess_op_conf){0}, NULL), "tess_op_register: op is NULL");
     wrong_description(no_name, "op: its name is NULL");
     wrong_description(empty_name, "op: its name is \"\" (expected small letters");
     wrong_description(strange_name, "op: its name is \"Own op\"");

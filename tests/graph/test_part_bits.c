@@ -22,7 +22,7 @@ static tess_tensor *describe(tess_dtype t)
 {
     const tess_init some = TESS_NORMAL(0.05f);
     g = tess_graph_new(&(tess_graph_conf){.dtype = t, .tile_rows = together * T});
-    ids = tess_noisy(tess_input(g, "ids", B, T), 5);
+    ids = tess_embedding_noise(tess_input(g, "ids", B, T), 5);
     targets = tess_input(g, "targets", B, T);
     bounds = padded ? tess_input(g, "bounds", B, 2 * T) : NULL;
     tess_tensor *table = param("table", V, C, some), *h;

@@ -231,7 +231,7 @@ TEST(lines_of_other_tools)
     check_words(bare, &c, "<u>Add.<a>2", "2");
     check_words(before, &c, "<u>x<a>y<u>b<a>2", "y-------2");
     refused("{\"conversations\": [{\"from\": \"narrator\", \"value\": \"b\"}]}\n", &c,
-            "\"conversations\"[0]: \"narrator\" is nobody that is known (expected human, gpt, system)");
+            "\"conversations\"[0]: \"narrator\" is an unknown role (expected human, gpt, system)");
     refused("{\"conversations\": [{\"from\": \"gpt\"}]}\n", &c, "[0] is no object with \"from\" and \"value\"");
     refused("{\"conversations\": 3}\n", &c, "\"conversations\" is no list of turns");
     refused("{\"instruction\": \"b\"}\n", &c, "has no \"output\"");
@@ -302,7 +302,7 @@ TEST(a_share_is_held_out)
     tess_data_conf c = causal;
     c.held = 0.2;
     CHECK_EQ(tess_data_open(write_text("h.jsonl", "{\"input_ids\": [1, 2]}\n"), NULL, &c, &d), TESS_INVALID);
-    CHECK_HAS(tess_error_text(), "has 1 samples, of which data.valid 0.2 holds 0 out (expected one, and one left)");
+    CHECK_HAS(tess_error_text(), "has 1 samples, and data.valid 0.2 holds out 0 (expected one at least, and one left)");
 }
 
 TEST(truncated)

@@ -147,8 +147,7 @@ TEST(ranks_that_share_sequences_have_the_same_bits)
         DONE_RANKS(2, "train", "run.json", "sequence_parallel_size=2", "activation_checkpointing.enabled=true",
                    "memory.cpu=16MiB", "memory.path=.", "memory.disk=256MiB", "parallel.carrier=starpu_mpi");
         CHECK_HAS(ran.err, "read sequence_parallel_size as parallel.sequence");
-        CHECK_HAS(ran.err,
-                  k != 1 ? "2 ranks give each other keys and values, early" : "give each other heads for spans");
+        CHECK_HAS(ran.err, k != 1 ? "2 ranks exchange keys and values, early" : "exchange heads for spans");
         CHECK(same_file(out, one));
         CHECK(valid_loss("out") == valid_loss("one"));
         DONE_RANKS(4, "train", "run.json", k == 2 ? "parallel.sequence=2" : "parallel.sequence=4",

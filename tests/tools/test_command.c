@@ -294,9 +294,9 @@ TEST(eval_of_a_model_without_weights)
     write_text("base/config.json", TINY_MODEL);
     FAILS(2, ("eval", "run.json", "model=base", "seed=3"), "base: has no model.safetensors", "weights=drawn");
     DONE("eval", "run.json", "model=base", "seed=3", "weights=drawn");
-    CHECK_STR(ran.err, "tessera: what is evaluated are weights drawn from seed 3\n");
+    CHECK_STR(ran.err, "tessera: the evaluated weights are drawn from seed 3\n");
     DONE("eval", "run.json");
-    CHECK_STR(ran.err, "tessera: what is evaluated are weights drawn from seed 1\n");
+    CHECK_STR(ran.err, "tessera: the evaluated weights are drawn from seed 1\n");
     FAILS(2, ("eval", "base", "data.valid=valid.txt"), "base: has no model.safetensors", "OUTPUT/model");
     RUN("train", "run.json", "steps=1");
     DONE("eval", "out/model", "data.valid=valid.txt");

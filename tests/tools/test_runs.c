@@ -106,7 +106,7 @@ TEST(what_a_resumed_run_is_told_otherwise)
 {
     tiny_setup();
     DONE("train", "run.json", CK, EVERY, "--resume", "overwrite=false");
-    CHECK_HAS(ran.err, "tessera: ck holds no checkpoint to resume from: the run begins anew\n");
+    CHECK_HAS(ran.err, "tessera: ck holds no checkpoint to resume from: the run starts at step 1\n");
     write_tiny_text("other.txt", 5000, 7);
     DONE("train", "run.json", CK, EVERY, "--resume", "steps=6", "data.train=other.txt", "data.seq_length=8",
          "bf16.enabled=true", "model.resid_pdrop=0.5", "train_batch_size=2", "scheduler.type=WarmupCosineLR");

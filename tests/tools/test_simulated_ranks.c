@@ -322,8 +322,7 @@ TEST(a_policy_of_ones_own_acts)
     write_text("gpu.json", MACHINE(8, GPUS(4, "1", "")));
     DONE("simulate", "run.json", "--machine", "gpu.json", "--ranks-per-node", "1", "memory.gpu_plan=false");
     CHECK_EQ((int)behind(ran.out, "\ntasks     "), (int)tasks);
-    FAILS(2, ("simulate", "run.json", "--machine", "gpu.json"),
-          "and 4 ranks, of which each has a StarPU of its own here");
+    FAILS(2, ("simulate", "run.json", "--machine", "gpu.json"), "and 4 ranks, and each has a StarPU of its own here");
     setenv("STARPU_SCHED_LIB", TESS_OWN_POLICY, 1);
     FAILS(2, ("simulate", "run.json", "--machine", "two.json"),
           "was built with the headers of a StarPU that simulates nothing");

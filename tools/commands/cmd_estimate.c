@@ -60,7 +60,8 @@ static tess_status run(int argc, char **argv)
     if (options[CMD_MACHINE].value) return run_elsewhere(options, rest, argv);
     for (int i = CMD_NODES; i <= CMD_RANKS; i++)
         if (options[i].value)
-            return tess_error(TESS_INVALID, "command line", "%s: of which machine? (--machine FILE)", options[i].name);
+            return tess_error(TESS_INVALID, "command line", "%s: without a machine (--machine FILE names one)",
+                              options[i].name);
     if (options[RANKS].value) tess_ranks_pretend(0, (int)ranks);
     tess_config config;
     tess_status status;

@@ -42,7 +42,7 @@ static const option OPTIONS[OPTIONS_COUNT] = {
 static void help(FILE *out)
 {
     cmd_option_help(OPTIONS, OPTIONS_COUNT, out);
-    fputs("\nMODEL_DIR may be a checkpoint, or a directory of them, of which the newest is taken, also while a run "
+    fputs("\nMODEL_DIR may be a checkpoint, or a directory of them: the newest one is taken, also while a run "
           "writes\n"
           "there. A text ends where the model draws a token that ends one, as its generation_config.json, config.json "
           "or\n"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 static const option OPTIONS[] = {
-    {"--again", NULL, "measures anew what was measured before", NULL},
+    {"--again", NULL, "measures again, in place of the rates that are kept", NULL},
     {"--machine", "FILE", "writes it to a file too, for tessera simulate; the shares of codelets there stay", NULL}};
 
 static void help(FILE *out)

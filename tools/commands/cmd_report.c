@@ -7,12 +7,12 @@ static const option OPTIONS[] = {
 static void help(FILE *out)
 {
     cmd_option_help(OPTIONS, 1, out);
-    fputs(
-        "\nEach OUTPUT is the directory of a run, which may be over, go on, or come from another machine: "
-        "metrics.jsonl\n"
-        "and config.json are all that is needed there. plan.json adds the machine and the estimate, and a samples.txt\n"
-        "that somebody put there is shown. The page is one file that asks for no other, and needs no network.\n",
-        out);
+    fputs("\nEach OUTPUT is the directory of a run, which may be over, go on, or come from another machine: "
+          "metrics.jsonl\n"
+          "and config.json are all that is needed there. plan.json adds the machine and the estimate, and the page "
+          "shows\n"
+          "a samples.txt if there is one. The page is one file that loads no other, and needs no network.\n",
+          out);
 }
 
 static tess_status run(int argc, char **argv)

@@ -222,7 +222,7 @@ static tess_status check_ranks(const tess_simulated *m, const char *file, int ra
     const char *policies = getenv("STARPU_SCHED_LIB");
     if (policies && *policies && m->nodes * ranks_here > 1)
         return tess_error(TESS_INVALID, "STARPU_SCHED_LIB",
-                          "%s and %d ranks, of which each has a StarPU of its own here (--nodes 1 --ranks-per-node 1)",
+                          "%s and %d ranks, and each has a StarPU of its own here (--nodes 1 --ranks-per-node 1)",
                           policies, m->nodes * ranks_here);
     if (m->nodes > 1 && !m->net.there)
         return tess_error(TESS_INVALID, file, "%d nodes, and nothing between them (\"network\" says what)", m->nodes);

@@ -81,7 +81,7 @@ static size_t lex_string(struct lexer *l, size_t at)
                      l->text + at + 1);
             const unsigned long value = strtoul(hex, &end, 16);
             if (end != hex + digits || value > 0x10ffff || (value >= 0xd800 && value < 0xe000)) {
-                fail(l, "an escape in a string is none");
+                fail(l, "a string has an escape that names no character");
                 break;
             }
             tess_bytes_put(&out, (uint32_t)value);

@@ -179,7 +179,7 @@ static tess_tpl_value slice(tess_tpl_run *r, const tess_tpl_node *n)
     int64_t step = whole(part[2]) ? whole_of(part[2]) : 1;
     if (of.kind != TPL_STRING && of.kind != TPL_SEQUENCE && of.kind != TPL_FIXED)
         return tess_tpl_fail(r, "%s has no slices", tess_tpl_kind_name(of));
-    if (step == 0 || step == INT64_MIN) return tess_tpl_fail(r, "a slice with this step is none");
+    if (step == 0 || step == INT64_MIN) return tess_tpl_fail(r, "a slice has a step of 0, or one that is too large");
     const tess_tpl_list *l = tess_tpl_items(r, of);
     if (step > (int64_t)l->count) step = (int64_t)l->count + 1; /* the first alone */
     if (step < -(int64_t)l->count) step = -(int64_t)l->count - 1;

@@ -162,9 +162,10 @@ static tess_status hold_out(tess_data *d, struct stream *s, const char *name)
     if (c->held > 0) {
         s->apart = (uint64_t)((double)s->all * c->held);
         if (!s->apart || s->apart >= s->all)
-            return tess_error(TESS_INVALID, s->files == 1 ? s->file[0].path : name,
-                              "has %llu samples, of which data.valid %g holds %llu out (expected one, and one left)",
-                              (unsigned long long)s->all, c->held, (unsigned long long)s->apart);
+            return tess_error(
+                TESS_INVALID, s->files == 1 ? s->file[0].path : name,
+                "has %llu samples, and data.valid %g holds out %llu (expected one at least, and one left)",
+                (unsigned long long)s->all, c->held, (unsigned long long)s->apart);
         s->samples = c->holds ? s->apart : s->all - s->apart;
         d->sum = tess_sum_bytes(d->sum, &c->held, sizeof c->held);
     }

@@ -182,7 +182,7 @@ static tess_status read_pair(const tess_line_rules *r, const tess_line *line, co
     const size_t prompt = apart ? 0 : e->ids.count;
     TESS_TRY(push_text(r, line, root, "completion", apart ? BOTH : BARE, completion));
     if (r->conf->end_completions) {
-        if (r->end_of_text < 0) return BAD(line, "data.end_completions: nobody knows the token that ends a text");
+        if (r->end_of_text < 0) return BAD(line, "data.end_completions: the tokenizer has no token that ends a text");
         const bool there = completion->count && completion->id[completion->count - 1] == r->end_of_text;
         if (!apart || !there) tess_ids_push(completion, r->end_of_text);
     }

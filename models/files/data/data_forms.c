@@ -57,8 +57,8 @@ tess_status tess_form_turns(const tess_line *line, json_t *root)
         for (size_t k = 0; k < sizeof roles / sizeof *roles; k++)
             if (!strcmp(roles[k][0], json_string_value(from))) role = roles[k][1];
         if (!role)
-            return BAD(line, "\"conversations\"[%zu]: \"%.40s\" is nobody that is known (expected human, gpt, system)",
-                       i, json_string_value(from));
+            return BAD(line, "\"conversations\"[%zu]: \"%.40s\" is an unknown role (expected human, gpt, system)", i,
+                       json_string_value(from));
         add(messages, role, value);
     }
     return TESS_OK;

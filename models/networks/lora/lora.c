@@ -266,7 +266,7 @@ tess_lora_building *tess_lora_begin(const tess_model *m, tess_graph *g)
     tess_lora_building *b = tess_alloc(sizeof *b);
     *b = (tess_lora_building){.m = m, .g = g, .targets = tess_lora_list(m->lora->targets)};
     b->hit = tess_alloc(json_array_size(b->targets) + 1);
-    tess_graph_beside(g, put_beside, b);
+    tess_graph_on_linear(g, put_beside, b);
     return b;
 }
 
@@ -274,7 +274,7 @@ tess_status tess_lora_end(tess_lora_building *b)
 {
     if (!b) return TESS_OK;
     const tess_status status = check_hits(b);
-    tess_graph_beside(b->g, NULL, NULL);
+    tess_graph_on_linear(b->g, NULL, NULL);
     json_decref(b->targets);
     free(b->hit);
     free(b);

@@ -1,7 +1,7 @@
 /* Adapters of low rank (LoRA): beside a linear y = W x, whose W stays as it is, stands y += (alpha / r) B A dropout(x),
  * with A (r, in) and B (out, r), which are trained. With DoRA each row of W + (alpha / r) B A is made as long as an
  * element of m (out) says, which is trained too and begins as what the rows of W are. Families know nothing of them:
- * they are put in where a linear is described (tess_graph_beside). In files they are PEFT's: adapter_config.json and
+ * they are put in where a linear is described (tess_graph_on_linear). In files they are PEFT's: adapter_config.json and
  * adapter_model.safetensors.
  *
  *     tess_lora_building *adapters = tess_lora_begin(m, g);

@@ -158,7 +158,7 @@ static tess_status open_adapted(const char *dir, const char *json, tess_model **
 
 tess_status tess_model_open(const char *dir, const char *json, tess_model **model)
 {
-    if (!model) return tess_error(TESS_INVALID, "model", "the place for it is NULL");
+    if (!model) return tess_error(TESS_INVALID, "tess_model_open", "model is NULL");
     *model = NULL;
     if (!dir && !json) return tess_error(TESS_INVALID, "model", "neither a directory nor a config.json is given");
     if (tess_import_there(dir)) return open_import(dir, json, model);
@@ -295,7 +295,7 @@ static void add_inputs(const tess_model *m, tess_graph *g, const tess_build *b, 
 {
     *net = (tess_network){.ids = tess_input(g, "ids", b->batch, b->length), .first_position = first_position(m)};
     net->longest = b->longest ? b->longest : b->length;
-    tess_noisy(net->ids, b->noise);
+    tess_embedding_noise(net->ids, b->noise);
     if (b->bounds) net->bounds = tess_input(g, "bounds", b->batch, 2 * b->length);
     if (b->positions || net->first_position) net->positions = tess_input(g, "positions", b->batch, b->length);
     net->cache = b->cache;
@@ -308,7 +308,7 @@ static void add_inputs(const tess_model *m, tess_graph *g, const tess_build *b, 
     }
     if (m->family->segments) net->segments = tess_input(g, "segments", b->batch, b->length);
     if (m->family->answers == TESS_ANSWERS_DECODER) {
-        net->decoder_ids = tess_noisy(tess_input(g, "decoder_ids", b->batch, b->length), b->noise);
+        net->decoder_ids = tess_embedding_noise(tess_input(g, "decoder_ids", b->batch, b->length), b->noise);
         if (b->bounds) net->visible = tess_input(g, "visible", b->batch, 2 * b->length);
     }
     const tess_answers answers = m->family->answers;
@@ -322,13 +322,13 @@ static void add_label(const tess_model *m, tess_graph *g, const tess_build *b, t
     tess_tensor *x = m->family->label_rows(m->numbers, g, net, rows);
     const tess_head head = m->family->label_head(m->numbers, g);
     net->label = tess_input(g, "label", b->batch, 1);
-    net->output = tess_cross_entropy_beside(net->output, x, head.weight, head.bias, net->label);
+    net->output = tess_loss_add(net->output, x, head.weight, head.bias, net->label);
 }
 
 tess_status tess_model_build_for(const tess_model *m, tess_graph *g, const tess_build *b, tess_network *net)
 {
     if (!m || !g || !b || !net)
-        return tess_error(TESS_INVALID, "model", "it, its graph or the place for its network is NULL");
+        return tess_error(TESS_INVALID, "tess_model_build", "the model, the graph or the network is NULL");
     if (m->import) return tess_import_network(m, g, b, net);
     const int64_t length = b->length;
     int64_t most = tess_model_positions(m);

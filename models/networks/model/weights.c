@@ -277,7 +277,7 @@ static tess_status save(const tess_model *m, tess_graph *g, const char *dir)
 {
     const bool leads = tess_rank() == 0;
     if (m && g && dir && m->import) return tess_import_save(m->import, g, dir);
-    if (!m || !g || !dir) return tess_error(TESS_INVALID, "model", "it, its graph or its directory is NULL");
+    if (!m || !g || !dir) return tess_error(TESS_INVALID, "model", "the model, its graph or the directory is NULL");
     TESS_TRY(tess_ranks_agree(leads ? make_directory(dir) : TESS_OK));
     TESS_TRY(save_weights(m, g, dir));
     return leads ? tess_model_save_rest(m, dir) : TESS_OK;

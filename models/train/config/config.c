@@ -557,7 +557,7 @@ bool tess_config_entry(const tess_config *config, size_t i, const char **key, ch
 tess_status tess_config_open(const char *path, const char *const *settings, size_t count, int64_t ranks,
                              tess_config **config)
 {
-    if (!config) return tess_error(TESS_INVALID, "configuration", "the place for it is NULL");
+    if (!config) return tess_error(TESS_INVALID, "tess_config_open", "config is NULL");
     *config = NULL;
     for (size_t i = 0; i < count; i++)
         if (!settings || !settings[i]) return tess_error(TESS_INVALID, "configuration", "setting %zu is NULL", i);

@@ -128,7 +128,7 @@ static void print_bounds(const tess_about *a, const struct totals *m, FILE *out)
     const double moved = (m->bytes[TESS_EVENT_READ] + m->bytes[TESS_EVENT_WRITE]) / m->steps;
     if (longest > 0) fprintf(out, ", the drive alone %.3f s for what was moved", longest);
     if (a->bound > 0 && longest > 0 && a->bound <= moved)
-        fprintf(out, ", of which no plan moves less than %.0f%%", percent(a->bound, moved));
+        fprintf(out, " (no plan moves less than %.0f%% of that)", percent(a->bound, moved));
     if (step >= bound)
         fprintf(out, "; the step took %.2f times the longer\n", step / bound);
     else

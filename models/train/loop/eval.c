@@ -109,7 +109,7 @@ tess_status tess_eval(const tess_config *c)
     TESS_TRY_DONE(tess_run_same(&e.run, "eval"));
     tess_run_say_odd(&e.run);
     if (!tess_model_has_weights(e.run.model))
-        tess_note("what is evaluated are weights drawn from seed %lld", (long long)c->seed);
+        tess_note("the evaluated weights are drawn from seed %lld", (long long)c->seed);
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&e.run, NULL)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_eval_step(&e.run, true, &step)));
     TESS_TRY_DONE(tess_run_start(&e.run, false));

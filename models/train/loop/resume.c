@@ -233,7 +233,7 @@ static tess_status look(const tess_run *r, const tess_run_facts *now, tess_begin
                "(overwrite=true trains it again)\n",
                c->checkpoint.dir, c->output, (long long)tess_report_last(c->output), (long long)c->steps);
     } else {
-        tess_note("%s holds no checkpoint to resume from: the run begins anew", c->checkpoint.dir);
+        tess_note("%s holds no checkpoint to resume from: the run starts at step 1", c->checkpoint.dir);
     }
     return TESS_OK;
 }

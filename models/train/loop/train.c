@@ -186,8 +186,7 @@ static tess_status plan_steps(struct training *t)
                   unsplit);
     const char *shares = tess_step_shares(t->step);
     if (shares)
-        tess_note("parallel.sequence: in attention %lld ranks give each other %s", (long long)t->c.parallel.sequence,
-                  shares);
+        tess_note("parallel.sequence: in attention %lld ranks exchange %s", (long long)t->c.parallel.sequence, shares);
     if (tess_model_batch(t->run.model)) say_generic(&t->run, t->step);
     if (t->run.evaluates) TESS_TRY(tess_run_eval_step(&t->run, false, &t->eval));
     t->numbers = tess_alloc((size_t)(tess_model_numbers(t->run.model) + 1) * sizeof *t->numbers);

@@ -128,7 +128,7 @@ static tess_status open(tess_trainer *t, const tess_config *c)
 
 tess_status tess_trainer_open(const tess_config *c, tess_trainer **trainer)
 {
-    if (!c || !trainer) return tess_error(TESS_INVALID, "tess_trainer_open", "is given NULL");
+    if (!c || !trainer) return tess_error(TESS_INVALID, "tess_trainer_open", "%s is NULL", c ? "trainer" : "c");
     tess_trainer *t = tess_alloc(sizeof *t);
     *t = (tess_trainer){.c = *c, .at = {.seed = (uint64_t)c->seed}};
     const tess_status status = open(t, c);

@@ -84,8 +84,8 @@ static tess_status settle_import(tess_run *r)
         bool wrong;
         const char *key, *what;
     } refused[] = {{c->parallel.sequence > 1, "parallel.sequence", "its samples are no sequences"},
-                   {c->weights == WEIGHTS_DRAWN, "weights", "how its parameters are drawn the framework knows alone"},
-                   {c->neftune_noise_alpha > 0, "neftune_noise_alpha", "which of its inputs are tokens nobody says"},
+                   {c->weights == WEIGHTS_DRAWN, "weights", "its weights are never drawn here, only loaded"},
+                   {c->neftune_noise_alpha > 0, "neftune_noise_alpha", "noise on its embeddings is not supported"},
                    {c->lora.r > 0 || c->lora.from, "lora", "it has no linears by name"},
                    {tess_run_save_dtype(r) != TESS_SAVE_FP32, "save_dtype", "it is written in fp32"}};
     char where[512];
@@ -109,7 +109,7 @@ static tess_status multiply_as(const tess_config *c)
 {
     const bool machines = c->deterministic == TESS_DETERMINISTIC_MACHINES;
     if (machines && tess_gpus() > 0)
-        return tess_error(TESS_INVALID, "deterministic", "across machines is of CPUs alone: STARPU_NCUDA=0");
+        return tess_error(TESS_INVALID, "deterministic", "across machines it works on CPUs alone (STARPU_NCUDA=0)");
     if (!tess_matrix_across(machines) && machines)
         return tess_error(TESS_INVALID, "deterministic",
                           "across machines, but this CPU has no fused multiplications (AVX2 or Arm)");
@@ -326,7 +326,7 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
     if (why && r->c->data.mlm_whole_words &&
         (tess_model_answers(r->model) == TESS_ANSWERS_IN_PLACE || tess_model_answers(r->model) == TESS_ANSWERS_BOTH)) {
         snprintf(where, sizeof where, "%.300s: data.mlm_whole_words", r->c->file);
-        return tess_error(TESS_INVALID, where, "true, and what a word is nobody knows here: %s", why);
+        return tess_error(TESS_INVALID, where, "true, but the tokenizer does not tell where words begin: %s", why);
     }
     snprintf(where, sizeof where, "%.300s: %s", r->c->file, key);
     tess_data_conf conf = {.seq_length = r->length,

@@ -15,7 +15,7 @@ tess_status tess_run_too_little_gpu(const tess_run *r, uint64_t needed)
     const uint64_t need = tess_gpu_cap(needed), most = tess_gpu_tiles(0);
     if (needed > most) /* no cap would do */
         return tess_error(TESS_INVALID, "GPU",
-                          "%s of its memory is free, of which a run gets %s, and any step of this run needs %s (%s)",
+                          "%s of its memory is free, a run gets %s, and any step of this run needs %s (%s)",
                           tess_human_bytes((double)tess_share_read()->gpu_bytes),
                           most > 1 ? tess_human_bytes((double)tess_gpu_cap(most)) : "too little for any task",
                           tess_human_bytes((double)need),

@@ -37,7 +37,7 @@ tess_status tess_machine_write_here(const char *path)
     tess_yardstick y;
     if (tess_ranks() > 1)
         return tess_error(TESS_INVALID, path,
-                          "is to have a whole machine, of which %d ranks have parts (start it alone)", tess_ranks());
+                          "describes a whole machine, and %d ranks have parts of it (start one process)", tess_ranks());
     if (!access(path, F_OK)) TESS_TRY(tess_machine_read(path, &m));
     tess_hardware_read(&h);
     const bool drive = tess_yardstick_read(".", false, &y) == TESS_OK;
