@@ -140,9 +140,9 @@ typedef struct tess_limits {
 void tess_limits_of(const tess_machine *m, tess_dtype t, tess_limits *l);
 
 /* Lays out the step that trains, in the order that is fastest on paper within the limits, or, without a disk, in the
- * one that moves the least; conf's own by_layer, late and keep are not read. Its tiles are placed, and *out is the
- * plan. All ranks call it, and the order is the same on all. TESS_INVALID where nothing fits: then of out->gpu and
- * out->ram the one that lacks room has `needed`, which may do, and the other is zero. */
+ * one that moves the least; conf->layout is not read. Its tiles are placed, and *out is the plan. All ranks call it,
+ * and the order is the same on all. TESS_INVALID where nothing fits: the one of out->gpu and out->ram that lacks room
+ * then has `needed`, which may do, and the other is zero. */
 tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, const tess_limits *limits,
                               tess_step **step, tess_plan *out) TESS_NODISCARD;
 /* Does what tess_step_fit does, within limits that the caller may have changed. It does not check the cap on RAM where

@@ -187,6 +187,16 @@ tess_tensor *tess_loss_add(tess_tensor *loss, tess_tensor *x, tess_tensor *w, te
 
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
 
+/* How the tasks of a step are laid out. tess_step_fit chooses it with the plan; tess_step_new takes it as it is. Zeros
+ * are one micro-batch after the other, updates at once, and no activation kept during recomputation. */
+typedef struct tess_step_layout {
+    bool by_layer;   /* all micro-batches pass a block before the next block begins */
+    bool late;       /* updates come in the next step's forward pass */
+    int late_ahead;  /* blocks by which a late update precedes the block that needs it */
+    const int *keep; /* indices of nodes whose outputs are kept during recomputation; it lives as long as the step */
+    int keeps;       /* the number of indices in `keep` */
+} tess_step_layout;
+
 /* Settings of a step; zeros are a forward pass over one micro-batch. */
 typedef struct tess_step_conf {
     bool train;    /* it has a backward pass and an update; else it is a forward pass alone */
@@ -198,17 +208,13 @@ typedef struct tess_step_conf {
                             micro-batches, at some cost in memory and time */
     bool skips;          /* a gradient that is not finite makes the step change nothing instead of failing, for
                             scaled losses (fp16). Updates wait for the norm, as with clipping */
-    bool by_layer;       /* all micro-batches pass a block before the next one; tess_step_fit chooses it */
-    bool late;           /* updates come in the next step's forward pass; tess_step_fit chooses it */
-    int late_ahead;      /* blocks by which a late update precedes the block that needs it; tess_step_fit chooses it */
-    const int *keep;     /* indices of nodes whose outputs are kept during recomputation; tess_step_fit chooses them */
-    int keeps;           /* the number of these indices; the array lives as long as the step */
     uint64_t chains;     /* tasks over the same rows become one task if all tiles of the step fit in this many bytes
                             of GPU memory; 0: never */
     bool keep_gradients; /* gradients stay for tess_step_gradient, and the step makes no update */
     bool check_finite;   /* the first tensor of the forward pass that is not finite fails the step, by its name */
     const struct tess_watch *watch; /* activations that the step shows; the array lives as long as the step */
     int watches;                    /* the number of activations in `watch` */
+    tess_step_layout layout;        /* set by a program only for tess_step_new */
 } tess_step_conf;
 
 /* Makes the step that computes `output`, which is the loss or, without `train`, any tensor; all its tiles have their

@@ -42,7 +42,7 @@ typedef struct tess_gpu_placement {
 
 /* How a step is laid out on a machine. tess_step_fit fills it in; it is a value, and needs no call to free it. */
 typedef struct tess_plan {
-    bool by_layer, late;    /* the order of the step, as in tess_step_conf */
+    bool by_layer, late;    /* the order of the step, as in tess_step_layout */
     int kept, again;        /* `kept` of the `again` activations that recomputation could make again are kept */
     bool pipeline;          /* ranks are sections of a pipeline */
     unsigned lanes;         /* lanes of messages between GPUs, which do not wait for each other; 0: one */

@@ -48,7 +48,7 @@ static int *find_pairs(const tess_graph *g)
 void tess_lower_keeps(const tess_graph *g, const tess_step_conf *conf, bool *kept)
 {
     int *pair = find_pairs(g);
-    for (int i = 0; i < conf->keeps; i++) kept[conf->keep[i]] = kept[pair[conf->keep[i]]] = true;
+    for (int i = 0; i < conf->layout.keeps; i++) kept[conf->layout.keep[i]] = kept[pair[conf->layout.keep[i]]] = true;
     free(pair);
 }
 

@@ -201,14 +201,14 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     tess_lower_idle(&L, wanted);
     if (grid->pipeline == 1) tess_lower_count(&L, wanted);
     if (conf->check_finite) check_weights(&L);
-    if (conf->late && conf->train && tess_step_waits(conf) && !conf->keep_gradients) {
+    if (conf->layout.late && conf->train && tess_step_waits(conf) && !conf->keep_gradients) {
         L.late_loss = tess_program_tile(L.p, 2 * sizeof(double), TESS_ROLE_SCALAR, "loss of the step before");
         L.late_norm = tess_program_tile(L.p, sizeof(double), TESS_ROLE_SCALAR, "gradient norm of the step before");
     }
     bool *put = tess_alloc((size_t)g->nodes + 1), agree = find_put_off(&L, wanted, put);
     if (grid->pipeline > 1)
         tess_lower_pipeline(&L, wanted);
-    else if (conf->by_layer && (agree || conf->deterministic) && conf->train)
+    else if (conf->layout.by_layer && (agree || conf->deterministic) && conf->train)
         layer_by_layer(&L, wanted);
     else
         batch_by_batch(&L, wanted, L.micros > 1 && !conf->deterministic ? put : NULL);

@@ -250,7 +250,7 @@ void tess_lower_count(tess_lower *L, const bool *wanted)
         for (int k = 0; k < L->g->nodes; k++)
             if (wanted[k]) count_uses(L, L->g->node[k], others);
     /* From stage 2 on no rank keeps a whole gradient from micro-batch to micro-batch, if one rule makes it. */
-    bool early = L->grid->stage >= 2 && L->micros > 1 && !L->conf->deterministic && !L->conf->by_layer;
+    bool early = L->grid->stage >= 2 && L->micros > 1 && !L->conf->deterministic && !L->conf->layout.by_layer;
     for (int k = 0; k < L->g->params && early && !L->conf->keep_gradients; k++) {
         const tess_tensor *p = L->g->param[k];
         L->early[p->id] = p->held->on.sliced && !p->held->frozen && !p->held->on.shared && !p->held->on.absent &&
@@ -260,7 +260,7 @@ void tess_lower_count(tess_lower *L, const bool *wanted)
 
 void tess_lower_forward(tess_lower *L, int first, int end, const bool *wanted)
 {
-    const int far = end + L->conf->late_ahead * (end - first), last = far < L->g->nodes ? far : L->g->nodes;
+    const int far = end + L->conf->layout.late_ahead * (end - first), last = far < L->g->nodes ? far : L->g->nodes;
     for (int k = first; k < last && L->late_norm; k++)
         for (int i = 0; wanted[k] && i < L->g->node[k]->inputs; i++) {
             tess_tensor *p = L->g->node[k]->in[i];

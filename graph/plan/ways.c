@@ -84,8 +84,8 @@ static tess_status try_way(tess_tensor *output, const tess_step_conf *of, const 
 {
     tess_step_conf conf = *of;
     *w = (struct way){.plan = {.by_layer = by_layer, .late = late}};
-    conf.by_layer = by_layer;
-    conf.late = late;
+    conf.layout.by_layer = by_layer;
+    conf.layout.late = late;
     const tess_status made = tess_ranks_agree(tess_step_new(output, &conf, &w->step));
     if (made != TESS_OK) {
         drop(w);
@@ -231,22 +231,22 @@ static void keep_more(tess_tensor *output, tess_step_conf conf, const tess_limit
     tess_price *price = find_prices(best, output->g, gpu ? NULL : &limits->ram.rates);
     const double states = 2 * 1e9 * SLOWER / LINK * (double)tess_dtype_size(output->g->conf.dtype);
     int pay;
-    const int n = tess_lower_worth(output, &conf, price, states, &conf.keep, &pay);
+    const int n = tess_lower_worth(output, &conf, price, states, &conf.layout.keep, &pay);
     int low = 0, high = n + 1; /* there is room for so many, and is not for so many */
     free(price);
     if (!paper) trials.gpu.refuse = base.plan.gpu.read + base.plan.gpu.written + 1;
     for (int k = 0; k < (paper ? PARTS : ROUNDS) && high - low > 1; k++) {
         struct way w;
-        conf.keeps = paper ? n * (k + 1) / PARTS : k == 0 ? n : (low + high) / 2;
+        conf.layout.keeps = paper ? n * (k + 1) / PARTS : k == 0 ? n : (low + high) / 2;
         const tess_status status = try_way(output, &conf, &trials, base.plan.by_layer, base.plan.late, &w);
         const bool better =
             status == TESS_OK &&
-            (paper ? w.measure < best->measure : has_room(&w, &base, limits, !drive && conf.keeps <= pay));
-        if (!paper) *(better ? &low : &high) = conf.keeps;
+            (paper ? w.measure < best->measure : has_room(&w, &base, limits, !drive && conf.layout.keeps <= pay));
+        if (!paper) *(better ? &low : &high) = conf.layout.keeps;
         struct way *worse = better ? best : &w;
         if (worse->step != base.step) drop(worse);
         if (better) *best = w;
-        if (better) best->plan.kept = conf.keeps;
+        if (better) best->plan.kept = conf.layout.keeps;
     }
     if (best->step != base.step) drop(&base);
     best->plan.again = n;
@@ -285,10 +285,10 @@ tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, c
     *out = (tess_plan){0};
     int64_t has[] = {limits->ram.ram > 0, limits->gpu.memory > 0, limits->whole > 0}; /* some rank */
     tess_step_conf plain = *conf;
-    plain.keeps = 0;
+    plain.layout.keeps = 0;
     if (limits->ram.ram || conf->recompute_every) plain.chains = 0;
     tess_ranks_most(has, 3);
-    plain.late_ahead = has[0] || has[2] ? 0 : blocks_ahead(&output->g->conf.grid);
+    plain.layout.late_ahead = has[0] || has[2] ? 0 : blocks_ahead(&output->g->conf.grid);
     TESS_TRY(tess_ranks_agree(limits->gpu.memory || limits->ram.ram ? tess_check_place(output->g) : TESS_OK));
     const tess_status status = has[0]
                                    ? fastest(output, &plain, limits, &best, out)

@@ -39,10 +39,10 @@ tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c)
     if (c->micro < 0 || c->recompute_every < 0)
         return tess_error(TESS_INVALID, "step", "micro %lld, recompute_every %d (neither is negative)",
                           (long long)c->micro, c->recompute_every);
-    for (int k = 0; k < c->keeps; k++)
-        if (!c->keep || c->keep[k] < 0 || c->keep[k] >= output->g->nodes)
+    for (int k = 0; k < c->layout.keeps; k++)
+        if (!c->layout.keep || c->layout.keep[k] < 0 || c->layout.keep[k] >= output->g->nodes)
             return tess_error(TESS_INVALID, "step", "keeps node %d (the graph has nodes 0 to %d)",
-                              c->keep ? c->keep[k] : -1, output->g->nodes - 1);
+                              c->layout.keep ? c->layout.keep[k] : -1, output->g->nodes - 1);
     int64_t row_tiles;
     TESS_TRY(tess_check_sequence(output, c));
     tess_lower_spans(output, c->deterministic, &row_tiles);

@@ -33,8 +33,8 @@ TEST(has_the_same_bits)
         for (int kind = 0; kind < 6; kind++) {
             tess_step_conf conf = {.train = true, .micro = kind == 1 ? 2 : 1, .optimizer = tess_adamw()};
             conf.optimizer.clip = kind < 4 ? 1 : 0;
-            conf.recompute_every = kind == 2, conf.late = kind >= 3 && kind < 5,
-            conf.by_layer = kind == 1;
+            conf.recompute_every = kind == 2, conf.layout.late = kind >= 3 && kind < 5,
+            conf.layout.by_layer = kind == 1;
             conf.micro = kind == 4 ? 2 : conf.micro;
             if (train(bodies[k], conf, 0) != train(bodies[k], conf, ALL))
                 CHECK_SAY("net %d, kind %d: other bits", k, kind);
@@ -66,7 +66,7 @@ TEST(has_a_fifth_of_the_tasks)
     tess_tensor *x = tess_embedding(ids, table, tess_param(g, "positions", LENGTH, WIDE, TESS_ZERO));
     tess_tensor *loss = tess_cross_entropy(gpt_blocks(g, x, 12, HEADS, WIDE), table, NULL, targets);
     for (int late = 0; late < 2; late++) {
-        tess_step_conf conf = {.train = true, .micro = 1, .optimizer = tess_adamw(), .late = late};
+        tess_step_conf conf = {.train = true, .micro = 1, .optimizer = tess_adamw(), .layout.late = late};
         conf.optimizer.clip = (float)late;
         tess_graph_ready(g);
         for (int k = 0; k < g->params; k++) OK(tess_param_moments(g->param[k], &conf.optimizer, true));

@@ -40,7 +40,7 @@ TEST(every_gelu_of_a_gpt)
         struct net n;
         net_make(&n, &(tess_graph_conf){.dtype = kind & 2 ? TESS_BF16 : TESS_F32, .tile_rows = T}, net_gpt);
         const tess_step_conf conf = {
-            .micro = 2, .train = !evaluates, .recompute_every = again, .by_layer = kind & 4};
+            .micro = 2, .train = !evaluates, .recompute_every = again, .layout.by_layer = kind & 4};
         const struct counts c = count(n.loss, &conf);
         const int all = net_layers * 3 * 2;
         CHECK_EQ(c.forward, again ? 2 * all : all);
@@ -175,17 +175,17 @@ TEST(a_value_has_one_maker_whatever_is_kept)
         tess_price *price = calloc((size_t)n.g->nodes + 1, sizeof *price);
         for (int k = 0; k < n.g->nodes; k++) price[k] = (tess_price){.time = 1 + k * 7919 % 13, .size = 64};
         int pay;
-        const int keeps = tess_lower_worth(n.loss, &conf, price, 0, &conf.keep, &pay);
+        const int keeps = tess_lower_worth(n.loss, &conf, price, 0, &conf.layout.keep, &pay);
         CHECK(keeps > 0);
         struct maker of[MAKERS];
         int makers = 0;
-        conf.keeps = keeps;
+        conf.layout.keeps = keeps;
         other_makers(n.loss, &conf, of, &makers, true);
-        for (conf.keeps = 0; conf.keeps <= keeps; conf.keeps++, tried++) {
+        for (conf.layout.keeps = 0; conf.layout.keeps <= keeps; conf.layout.keeps++, tried++) {
             const int other = other_makers(n.loss, &conf, of, &makers, false);
             apart += other > 0 && !gpus;
             if (gpus && other > 0)
-                CHECK_SAY("net %zu, %d of %d kept: %d tasks make a value otherwise", b / 2, conf.keeps, keeps,
+                CHECK_SAY("net %zu, %d of %d kept: %d tasks make a value otherwise", b / 2, conf.layout.keeps, keeps,
                           other);
         }
         free(price);

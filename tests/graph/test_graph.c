@@ -103,11 +103,11 @@ TEST(same_bits_when_recomputing)
                     CHECK_SAY("%s %s: other bits when every %d blocks are recomputed", body_names[which],
                               tess_dtype_name((tess_dtype)dtype), conf.recompute_every);
             static const int some[][6] = {{1, 4, 7, 9, 12, 15}, {2, 3, 5, 8, 13, 14}, {0, 6, 10, 11, 16, 17}};
-            conf.keeps = 6;
+            conf.layout.keeps = 6;
             for (int k = 0; k < 3 - SANITIZED; k++) {
-                conf.keep = some[k];
+                conf.layout.keep = some[k];
                 conf.recompute_every = 1 + k;
-                conf.by_layer = k == 1;
+                conf.layout.by_layer = k == 1;
                 if (fingerprint(which, (tess_dtype)dtype, &conf, 2) != plain)
                     CHECK_SAY("%s %s: other bits when some of it is kept (%d)", body_names[which],
                               tess_dtype_name((tess_dtype)dtype), k);
@@ -248,7 +248,7 @@ TEST(what_is_frozen_changes_no_other_gradient)
                                            .keep_gradients = true,
                                            .micro = 1 + cut,
                                            .recompute_every = cut,
-                                           .by_layer = cut == 1,
+                                           .layout.by_layer = cut == 1,
                                            .deterministic = cut == 2};
                 check_frozen(which, &conf, &of, SANITIZED ? 1 : 3);
             }

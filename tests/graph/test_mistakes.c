@@ -524,7 +524,7 @@ TEST(drawing_again)
     tess_step *s;
     double loss[2];
     tess_step_conf conf = training;
-    conf.late = true;
+    conf.layout.late = true;
     conf.optimizer.clip = 1;
     s = net_step(&n, &(tess_graph_conf){0}, net_gpt, &conf);
     OK(tess_start(NULL));

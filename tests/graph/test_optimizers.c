@@ -79,7 +79,7 @@ static void compare(const struct torch_case *c, bool late)
         OK(tess_param_set_rates(n.param[2], 0.25, 0));
         OK(tess_param_set_rates(n.param[3], 1, 0.5));
     }
-    OK(tess_step_new(n.loss, &(tess_step_conf){.train = true, .late = late, .optimizer = c->optimizer}, &s));
+    OK(tess_step_new(n.loss, &(tess_step_conf){.train = true, .layout.late = late, .optimizer = c->optimizer}, &s));
     draw(&n);
     double off = 0;
     for (int64_t k = 0; k < STEPS; k++) off = fmax(off, fabs(run(&n, s, k, c->lr) - c->loss[k]));
@@ -173,7 +173,7 @@ static void train_fewer(tess_optimizer o, tess_keeping as, bool late, struct few
     o.keeping = as;
     o.clip = 1;
     o.weight_decay = 0.01;
-    OK(tess_step_new(n.loss, &(tess_step_conf){.train = true, .late = late, .optimizer = o}, &s));
+    OK(tess_step_new(n.loss, &(tess_step_conf){.train = true, .layout.late = late, .optimizer = o}, &s));
     tess_step_holds(s, &plan);
     const int64_t moments = tess_param_parts(n.param[0]) - 1, scales = 2 * V + WIDE; /* a row is a block */
     const int64_t kept = as == TESS_KEEP_INT8   ? MATRICES + 4 * scales
@@ -298,7 +298,7 @@ TEST(mistakes)
     WRONG(tess_step_new(n.loss, &conf, &s), "keeping 9");
     conf.optimizer = tess_sgd(0.9);
     OK(tess_step_new(n.loss, &conf, &s));
-    conf.by_layer = true;
+    conf.layout.by_layer = true;
     OK(tess_step_new(n.loss, &conf, &other)); /* another way to do the same */
     tess_step_free(other);
     conf.optimizer = tess_lion();

@@ -382,7 +382,7 @@ TEST(recomputed_activations_have_the_same_bits)
             CHECK(!memcmp(a.masters, b.masters, (size_t)a.count * sizeof *a.masters));
             static const int some[] = {1, 2, 5, 6, 9, 11};
             struct outcome c = outcome_of(
-                families[k], dtype, (tess_step_conf){.recompute_every = 1, .keep = some, .keeps = 6});
+                families[k], dtype, (tess_step_conf){.recompute_every = 1, .layout.keep = some, .layout.keeps = 6});
             CHECK(a.loss == c.loss && a.norm == c.norm &&
                   !memcmp(a.masters, c.masters, (size_t)a.count * sizeof *a.masters));
             free(a.masters), free(b.masters), free(c.masters);

@@ -46,7 +46,7 @@ static struct net make(tess_dtype dtype, bool late)
     n.param[3] = tess_param(n.g, "head", V, C, TESS_ZERO);
     tess_tensor *x = tess_linear(tess_embedding(n.ids, n.param[0], NULL), n.param[1], n.param[2]);
     n.loss = tess_cross_entropy(x, n.param[3], NULL, n.targets);
-    tess_step_conf conf = {.train = true, .skips = true, .late = late, .optimizer = tess_adamw()};
+    tess_step_conf conf = {.train = true, .skips = true, .layout.late = late, .optimizer = tess_adamw()};
     conf.optimizer.beta2 = 0.95, conf.optimizer.weight_decay = 0.1;
     OK(tess_step_new(n.loss, &conf, &n.s));
     OK(tess_graph_init(n.g, 1));

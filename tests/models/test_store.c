@@ -38,7 +38,7 @@ static void end(void)
 static tess_step *make(struct net *n, tess_dtype dtype, bool late)
 {
     tess_step *s;
-    tess_step_conf conf = {.train = true, .late = late, .optimizer = tess_adamw()};
+    tess_step_conf conf = {.train = true, .layout.late = late, .optimizer = tess_adamw()};
     conf.optimizer.clip = 1;
     net_make(n, &(tess_graph_conf){.dtype = dtype, .tile_rows = T, .tile_elements = 64 * C}, net_gpt);
     OK(tess_step_new(n->loss, &conf, &s));

@@ -88,8 +88,8 @@ static tess_status open_run(struct run *r, tess_dtype dtype, struct layout l, do
     tess_step_conf conf = {.train = true,
                            .micro = MICRO,
                            .recompute_every = l.recompute,
-                           .by_layer = l.by_layer,
-                           .late = l.late,
+                           .layout.by_layer = l.by_layer,
+                           .layout.late = l.late,
                            .optimizer = tess_adamw()};
     conf.optimizer.clip = clip;
     TESS_TRY(tess_model_open(NULL, model, &r->model));

@@ -202,8 +202,8 @@ TEST(data_parallel_gives_the_same_bits_at_every_stage)
                 if ((which + dtype + 2 * way + tess_ranks()) % 6) continue; /* others with other numbers of ranks */
                 tess_step_conf conf = training;
                 conf.micro = MICROS * tess_ranks();
-                conf.by_layer = way & 1;
-                conf.late = way & 2;
+                conf.layout.by_layer = way & 1;
+                conf.layout.late = way & 2;
                 if (way == 3) conf.recompute_every = 1;
                 if (way == 1) conf.optimizer.clip = 0;
                 conf.optimizer.keeping = (tess_keeping)((which + way) % 3);
@@ -282,15 +282,15 @@ TEST(data_parallel_without_deterministic_is_near)
         struct outcome alone = train_alone(which, TESS_F32, &conf);
         for (int stage = 0; stage < 4; stage++) {
             tess_grid grid = {.rank = tess_rank(), .data = tess_ranks(), .stage = stage};
-            conf.by_layer = (which + stage) % 2; /* each stage in both orders */
+            conf.layout.by_layer = (which + stage) % 2; /* each stage in both orders */
             struct outcome o = train(which, TESS_F32, &grid, &conf);
             for (int k = 0; k < steps; k++)
                 if (!(fabs(o.loss[k] - alone.loss[k]) <= 1e-5 * alone.loss[k]))
                     CHECK_SAY("%s stage %d, %s: step %d: loss %.17g, alone %.17g", body_names[which], stage,
-                              conf.by_layer ? "layer by layer" : "batch by batch", k, o.loss[k], alone.loss[k]);
+                              conf.layout.by_layer ? "layer by layer" : "batch by batch", k, o.loss[k], alone.loss[k]);
             forget(&o);
         }
-        conf.by_layer = false;
+        conf.layout.by_layer = false;
         forget(&alone);
     }
     steps = 2;
@@ -318,8 +318,8 @@ TEST(what_goes_once_to_a_machine_gives_the_same_bits)
             char what[100];
             tess_step_conf conf = training;
             conf.deterministic = (which + stage) % 2;
-            conf.by_layer = which == 1;
-            conf.late = which == 2;
+            conf.layout.by_layer = which == 1;
+            conf.layout.late = which == 2;
             conf.micro = (conf.deterministic ? 2 : 3) * tess_ranks();
             snprintf(what, sizeof what, "two machines, stage %d, deterministic %d", stage, conf.deterministic);
             tess_grid grid = {
@@ -361,8 +361,8 @@ static void near_alone(const tess_grid *grid, int micros, int which, tess_dtype 
     compare(&o, &alone, which, what, false, room);
     if (conf.optimizer.clip > 0 || conf.recompute_every) {
         static const int some[] = {1, 3, 4, 8, 10, 13};
-        conf.late = conf.optimizer.clip > 0;
-        conf.keep = some, conf.keeps = 6;
+        conf.layout.late = conf.optimizer.clip > 0;
+        conf.layout.keep = some, conf.layout.keeps = 6;
         struct outcome other = train(which, dtype, grid, &conf);
         compare(&other, &o, which, strcat(what, " late, some kept"), true, 0);
         forget(&other);
@@ -405,7 +405,7 @@ TEST(tensor_parallel_is_near_one_rank)
                 conf.deterministic = (which + stage) % 2;
                 if (which == 1) conf.optimizer.clip = 0;
                 if (which == 2) conf.recompute_every = 1;
-                if (stage == 2) conf.by_layer = true;
+                if (stage == 2) conf.layout.by_layer = true;
                 if (stage == 1) conf.optimizer.keeping = which == 1 ? TESS_KEEP_INT8 : TESS_KEEP_BF16;
                 if (grid_of(&grid, 1, tensor))
                     near_alone(&grid, 2, which, (tess_dtype)(stage % 2), conf, stage % 2 ? 1e-2 : 1e-4);
