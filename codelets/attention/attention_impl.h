@@ -80,22 +80,22 @@ typedef struct attention_task {
     const void *dy;
     part dq, dk, dv;
     float *dbias;
-    /* Queries from `together` on see keys of several parts; of those (heads of the unit, queries, dim) is what this
-     * part adds to dq. NULL: it has all keys. */
+    /* This part's contribution to dq of queries from `together` on, which see keys of several parts: (heads of the
+     * unit, queries, dim). NULL: the part has all keys. */
     float *sums;
     int64_t together;
     void *scratch;
 } attention_task;
 
-/* Where a part's share of dq of a block of queries goes; `head` is that of the unit. NULL: to dq. */
+/* Returns where a part adds its contribution to dq of a block of queries, by the unit's head; NULL: to dq itself. */
 TESS_INLINE float *sums_at(const attention_task *task, int64_t head, int64_t query)
 {
     const tess_attention_arg *a = task->a;
     if (!task->sums || query < task->together) return NULL;
     return task->sums + (head * (a->sequence - task->together) + query - task->together) * a->dim;
 }
-/* Returns whether a part has nothing to do with a block of queries of which these keys are seen, some of which may be
- * its own: others write dq, or what it adds is 0, as it then says. */
+/* Returns whether a part can skip a block of queries that sees keys [first, end): they are not the part's keys. It then
+ * zeroes the part's contribution `sums` to dq, or leaves dq to the part of key 0. */
 TESS_INLINE bool unseen(const attention_task *task, int64_t first, int64_t end, float *sums, int64_t queries)
 {
     if (!task->sums || (first < task->end && end > task->first)) return false;
@@ -103,15 +103,15 @@ TESS_INLINE bool unseen(const attention_task *task, int64_t first, int64_t end, 
     return sums || task->first > 0;
 }
 
-/* What a block's elements need to know of its place. */
+/* The position of a block, and the dropout of its elements. */
 typedef struct place {
     int64_t q0, nq, k0, nk; /* queries [q0, q0+nq), keys [k0, k0+nk) */
     bool drop;
     tess_random_key random;
     tess_dropout_rule rule;
-    uint64_t first;        /* place of the head's query 0, key 0 */
-    uint64_t step;         /* from query to query: as many as there are keys */
-    const int32_t *bounds; /* of its queries: first keys, then, `apart`, ends; NULL: none */
+    uint64_t first;        /* index of the head's query 0, key 0 */
+    uint64_t step;         /* distance of two queries: the number of keys */
+    const int32_t *bounds; /* of its queries: first keys, and after `apart` elements ends of keys; NULL: none */
     int64_t apart;
 } place;
 

@@ -14,17 +14,17 @@ TESS_INLINE void add_sum(const tess_work *w, tess_dtype t)
 }
 
 /* x is fp32, y begins at `first`. */
-static inline int64_t cut_sum(const tess_work *w, int64_t k, tess_dtype t, tess_cut *c)
+static inline int64_t cut_sum(const tess_work *w, int64_t k, tess_dtype t, tess_part_task *c)
 {
     const tess_map_arg *a = w->arg;
     const int64_t first = k * TESS_PART_ELEMENTS;
     (void)t;
     if (c) {
-        tess_cut_begin(c, w);
+        tess_part_task_begin(c, w);
         c->arg.map = *a;
         c->arg.map.n = a->n - first < TESS_PART_ELEMENTS ? a->n - first : TESS_PART_ELEMENTS;
         c->arg.map.first = a->first + first;
-        tess_cut_skip(c, 0, first, TESS_F32);
+        tess_part_task_skip(c, 0, first, TESS_F32);
     }
     return tess_parts_of(a->n, TESS_PART_ELEMENTS);
 }

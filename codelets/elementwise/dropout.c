@@ -35,16 +35,16 @@ TESS_INLINE void dropout_backward(const tess_work *w, tess_dtype t)
     drop(w, t, ((const tess_dropout_arg *)w->arg)->acc);
 }
 
-static inline int64_t cut(const tess_work *w, int64_t k, tess_dtype t, tess_cut *c)
+static inline int64_t cut(const tess_work *w, int64_t k, tess_dtype t, tess_part_task *c)
 {
     const tess_dropout_arg *a = w->arg;
     const int64_t rows = tess_part_rows(a->width), first = k * rows;
     if (c) {
-        tess_cut_begin(c, w);
+        tess_part_task_begin(c, w);
         c->arg.dropout = *a;
         c->arg.dropout.rows = a->rows - first < rows ? a->rows - first : rows;
         c->arg.dropout.row0 = a->row0 + first;
-        for (unsigned i = 0; i < 2; i++) tess_cut_skip(c, i, first * a->width, t);
+        for (unsigned i = 0; i < 2; i++) tess_part_task_skip(c, i, first * a->width, t);
     }
     return tess_parts_of(a->rows, rows);
 }

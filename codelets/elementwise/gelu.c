@@ -66,5 +66,5 @@ TESS_INLINE void gelu_backward(const tess_work *w, tess_dtype t)
     by_tanh(w) ? tanh_backward(w, t) : erf_backward(w, t);
 }
 
-TESS_REAL_CUT(gelu_forward, tess_cut_elements)
-TESS_REAL_CUT(gelu_backward, tess_cut_elements)
+TESS_REAL_CUT(gelu_forward, tess_part_task_elements)
+TESS_REAL_CUT(gelu_backward, tess_part_task_elements)

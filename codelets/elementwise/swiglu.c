@@ -39,23 +39,23 @@ TESS_INLINE void swiglu_backward(const tess_work *w, tess_dtype t)
 }
 
 /* By rows; of the forward pass' buffers the first, of the backward pass' all but the first have two widths. */
-TESS_INLINE int64_t cut_rows(const tess_work *w, int64_t k, tess_dtype t, tess_cut *c, const int64_t *widths)
+TESS_INLINE int64_t cut_rows(const tess_work *w, int64_t k, tess_dtype t, tess_part_task *c, const int64_t *widths)
 {
     const tess_swiglu_arg *a = w->arg;
     const int64_t rows = tess_part_rows(a->width), first = k * rows;
     if (c) {
-        tess_cut_begin(c, w);
+        tess_part_task_begin(c, w);
         c->arg.swiglu = *a;
         c->arg.swiglu.rows = a->rows - first < rows ? a->rows - first : rows;
-        for (unsigned i = 0; i < w->nbuf; i++) tess_cut_skip(c, i, widths[i] * first * a->width, t);
+        for (unsigned i = 0; i < w->nbuf; i++) tess_part_task_skip(c, i, widths[i] * first * a->width, t);
     }
     return tess_parts_of(a->rows, rows);
 }
-static inline int64_t cut_forward(const tess_work *w, int64_t k, tess_dtype t, tess_cut *c)
+static inline int64_t cut_forward(const tess_work *w, int64_t k, tess_dtype t, tess_part_task *c)
 {
     return cut_rows(w, k, t, c, (const int64_t[]){2, 1});
 }
-static inline int64_t cut_backward(const tess_work *w, int64_t k, tess_dtype t, tess_cut *c)
+static inline int64_t cut_backward(const tess_work *w, int64_t k, tess_dtype t, tess_part_task *c)
 {
     return cut_rows(w, k, t, c, (const int64_t[]){1, 2, 2});
 }

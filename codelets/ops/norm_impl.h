@@ -61,18 +61,18 @@ TESS_INLINE void norm_forward(const tess_work *w, const bool centred, const bool
 }
 /* A part is some rows: x, ..., y and its statistics. */
 static inline int64_t cut_rows(const tess_work *w, int64_t k, tess_dtype t, const bool centred, const bool adds,
-                               tess_cut *c)
+                               tess_part_task *c)
 {
     const tess_norm_arg *a = w->arg;
     const int64_t rows = tess_part_rows(a->width), first = k * rows;
     const unsigned gain = adds ? 3 : 1, y = gain + (centred ? 2 : 1);
     if (c) {
-        tess_cut_begin(c, w);
+        tess_part_task_begin(c, w);
         c->arg.norm = *a;
         c->arg.norm.rows = least(a->rows - first, rows);
-        for (unsigned i = 0; i < gain; i++) tess_cut_skip(c, i, first * a->width, t);
-        tess_cut_skip(c, y, first * a->width, t);
-        tess_cut_skip(c, y + 1, centred ? 2 * first : first, TESS_F32);
+        for (unsigned i = 0; i < gain; i++) tess_part_task_skip(c, i, first * a->width, t);
+        tess_part_task_skip(c, y, first * a->width, t);
+        tess_part_task_skip(c, y + 1, centred ? 2 * first : first, TESS_F32);
     }
     return tess_parts_of(a->rows, rows);
 }
@@ -154,7 +154,7 @@ static int64_t backward_parts(const tess_norm_arg *a)
     {                                                                                                                  \
         norm_forward(w, centred, adds, t);                                                                             \
     }                                                                                                                  \
-    static inline int64_t op##_cut(const tess_work *w, int64_t k, tess_dtype t, tess_cut *c)                           \
+    static inline int64_t op##_cut(const tess_work *w, int64_t k, tess_dtype t, tess_part_task *c)                     \
     {                                                                                                                  \
         return cut_rows(w, k, t, centred, adds, c);                                                                    \
     }                                                                                                                  \

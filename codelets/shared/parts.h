@@ -1,7 +1,7 @@
 /* parts: ops whose parts are the same op on fewer of its elements or rows. A cut says how many parts a task has,
  * and what the task is of one of them; the op's body is then run on that:
  *
- *     TESS_REAL_CUT(add_forward, tess_cut_elements)    // instead of TESS_REAL(add_forward)
+ *     TESS_REAL_CUT(add_forward, tess_part_task_elements)    // instead of TESS_REAL(add_forward)
  *
  * Ops whose parts differ in more than that call tess_parts_run themselves. How large a part is depends on shapes alone.
  */
@@ -9,19 +9,19 @@
 #define TESS_PARTS_H
 #include "codelets/shared/vector.h"
 
-enum { TESS_PART_ELEMENTS = 64 << 10, TESS_CUT_BUFFERS = 7 };
+enum { TESS_PART_ELEMENTS = 64 << 10, TESS_PART_BUFFERS = 7 };
 
 /* A task of one part. */
-typedef struct tess_cut {
+typedef struct tess_part_task {
     tess_work work;
-    tess_view buf[TESS_CUT_BUFFERS];
+    tess_view buf[TESS_PART_BUFFERS];
     union {
         tess_map_arg map;
         tess_norm_arg norm;
         tess_dropout_arg dropout;
         tess_swiglu_arg swiglu;
     } arg;
-} tess_cut;
+} tess_part_task;
 
 static inline int64_t tess_parts_of(int64_t n, int64_t each)
 {
@@ -33,29 +33,29 @@ static inline int64_t tess_part_rows(int64_t width)
     return width < TESS_PART_ELEMENTS ? TESS_PART_ELEMENTS / width : 1;
 }
 
-static inline void tess_cut_begin(tess_cut *c, const tess_work *w)
+static inline void tess_part_task_begin(tess_part_task *c, const tess_work *w)
 {
     c->work = *w;
-    TESS_ASSERT(w->nbuf <= TESS_CUT_BUFFERS);
+    TESS_ASSERT(w->nbuf <= TESS_PART_BUFFERS);
     for (unsigned i = 0; i < w->nbuf; i++) c->buf[i] = w->buf[i];
     c->work.buf = c->buf;
     c->work.arg = &c->arg;
 }
-static inline void tess_cut_skip(tess_cut *c, unsigned i, int64_t elements, tess_dtype t)
+static inline void tess_part_task_skip(tess_part_task *c, unsigned i, int64_t elements, tess_dtype t)
 {
     c->buf[i].ptr = tess_at_mut(c->buf[i].ptr, elements, t);
 }
 
 /* All buffers are elements of the op's dtype. */
-static inline int64_t tess_cut_elements(const tess_work *w, int64_t k, tess_dtype t, tess_cut *c)
+static inline int64_t tess_part_task_elements(const tess_work *w, int64_t k, tess_dtype t, tess_part_task *c)
 {
     const tess_map_arg *a = w->arg;
     const int64_t first = k * TESS_PART_ELEMENTS;
     if (c) {
-        tess_cut_begin(c, w);
+        tess_part_task_begin(c, w);
         c->arg.map = *a;
         c->arg.map.n = a->n - first < TESS_PART_ELEMENTS ? a->n - first : TESS_PART_ELEMENTS;
-        for (unsigned i = 0; i < w->nbuf; i++) tess_cut_skip(c, i, first, t);
+        for (unsigned i = 0; i < w->nbuf; i++) tess_part_task_skip(c, i, first, t);
     }
     return tess_parts_of(a->n, TESS_PART_ELEMENTS);
 }
@@ -67,10 +67,10 @@ static inline int64_t tess_cut_elements(const tess_work *w, int64_t k, tess_dtyp
  *     TESS_MAP_TWO(silu_backward, dy, x, a.acc, dy * slope(x)) */
 #define TESS_MAP(op, x, acc, ...)                                                                                      \
     TESS_MAP_BODY(op, x, acc, __VA_ARGS__)                                                                             \
-    TESS_REAL_CUT(op, tess_cut_elements)
+    TESS_REAL_CUT(op, tess_part_task_elements)
 #define TESS_MAP_TWO(op, x, z, acc, ...)                                                                               \
     TESS_MAP_TWO_BODY(op, x, z, acc, __VA_ARGS__)                                                                      \
-    TESS_REAL_CUT(op, tess_cut_elements)
+    TESS_REAL_CUT(op, tess_part_task_elements)
 #define TESS_MAP_BODY(op, x, acc, ...)                                                                                 \
     TESS_INLINE void op(const tess_work *w, tess_dtype t)                                                              \
     {                                                                                                                  \
@@ -112,7 +112,7 @@ static inline int64_t tess_cut_elements(const tess_work *w, int64_t k, tess_dtyp
     }                                                                                                                  \
     static void op##_part_##name(void *of, int64_t k)                                                                  \
     {                                                                                                                  \
-        tess_cut c;                                                                                                    \
+        tess_part_task c;                                                                                              \
         cut(of, k, t, &c);                                                                                             \
         op##_whole_##name(&c.work);                                                                                    \
     }                                                                                                                  \

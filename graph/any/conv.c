@@ -248,7 +248,7 @@ static void space_of(struct attributes *a, const tess_nd *x, const tess_nd *w, c
 static tess_tensor *turned(tess_tensor *t, const int *order)
 {
     tess_draft *draft = tess_arena_get(t->g->arena, sizeof *draft);
-    tess_nd_operand o = {t, tess_reading_same(0)};
+    tess_nd_operand o = {t, tess_nd_reading_same(0)};
     tess_dims d = {t->nd->rank, {0}};
     for (int k = 0; k < d.rank; k++) o.by.along[k] = (int8_t)order[k], d.dim[k] = t->nd->dim[order[k]];
     return tess_nd_map(t->g, draft, tess_draft_load(draft, 0, TESS_REAL), &o, 1, d);

@@ -8,7 +8,7 @@
 
 struct operand {
     int input; /* of the node; -1: an index */
-    tess_reading by;
+    tess_nd_reading by;
     const tess_formula *slope; /* of operands and dy, the last; NULL: it has none */
 };
 struct attributes {
@@ -30,9 +30,9 @@ enum { MOST_CONSTANT = 1 << 28 };
 
 static const tess_op op, fold_op;
 
-tess_reading tess_reading_same(int rank)
+tess_nd_reading tess_nd_reading_same(int rank)
 {
-    tess_reading r;
+    tess_nd_reading r;
     for (int d = 0; d < TESS_RANK_MOST; d++) r.along[d] = (int8_t)(d < rank ? d : -1), r.first[d] = 0, r.step[d] = 1;
     return r;
 }
@@ -40,7 +40,7 @@ tess_reading tess_reading_same(int rank)
 /* ---- describing ---- */
 
 /* Returns the dimension of the space that goes along dimension k of an operand; -1: none. */
-static int goes_along(const tess_reading *r, int rank, int k)
+static int goes_along(const tess_nd_reading *r, int rank, int k)
 {
     for (int d = 0; d < rank; d++)
         if (r->along[d] == k) return d;
@@ -280,7 +280,7 @@ static tess_tensor *with_floats(tess_tensor *x, bool narrow)
     const tess_node *n = x->producer;
     if (n && n->op == &op) return twin(x, n->attributes, n->in, n->inputs, narrow);
     struct attributes a = {.nd = *x->nd, .space = *x->nd, .formula = &same, .operands = 1};
-    a.operand[0] = (struct operand){0, tess_reading_same(x->nd->rank), &slope};
+    a.operand[0] = (struct operand){0, tess_nd_reading_same(x->nd->rank), &slope};
     a.nd.fixed = x->nd->fixed;
     return twin(x, &a, &x, 1, narrow);
 }

@@ -11,9 +11,9 @@ enum {
 
 struct tess_graph {
     tess_graph_conf conf;
-    /* Ranks in a row that share a machine, the same everywhere (0, 1: none, or it is not known). What goes to all of
-     * its ranks in tiles of at least so many bytes goes there once, and so does the sum of what comes from them in
-     * tiles of twice as many. */
+    /* The number of consecutive ranks that share a machine, the same everywhere (0, 1: none, or unknown). All-gathers
+     * of tiles of at least near_bytes cross the network once a machine, and reductions of tiles of twice that size sum
+     * up within each machine first. */
     int near;
     int64_t near_bytes;
     tess_arena *arena;
@@ -28,21 +28,21 @@ struct tess_graph {
     char error[512];
     tess_linear_hook linear_hook; /* NULL: a linear is as the program describes it */
     void *linear_context;
-    uint32_t randoms;             /* streams given out */
-    tess_cache *cache;            /* that its attention has; NULL: none */
-    tess_step *pending;           /* whose updates of these parameters are yet to come */
-    int param_tiles;              /* of all parameters */
-    int64_t tiles_declared;       /* that they will have, or a bit more */
+    uint32_t randoms;             /* streams of random numbers that nodes have */
+    tess_cache *cache;            /* the KV cache of its attention, or NULL */
+    tess_step *pending;           /* the step whose late updates of these parameters are due, or NULL */
+    int param_tiles;              /* tiles of all parameters */
+    int64_t tiles_declared;       /* an upper bound on these tiles */
     bool tensor_split;            /* its nodes are this rank's part (tensor_parallel.c) */
-    const char *unsplit;          /* what could not be shared out, and why; NULL: nothing */
-    unsigned session;             /* in which its parameters got what they hold */
-    bool on_disk;                 /* some of its tiles are placed there */
-    int maps;                     /* pieces that the program has its hands on */
-    tess_step *steps;             /* all that were made of it */
-    tess_graph *sharers, *sharer; /* those that share this one's parameters; the next that shares with it */
+    const char *unsplit;          /* the matrices that could not be sharded, and why, or NULL */
+    unsigned session;             /* the session in which its parameters were filled */
+    bool on_disk;                 /* the homes of some of its tiles are on disk */
+    int maps;                     /* pieces that the program has mapped or borrowed */
+    tess_step *steps;             /* the list of its steps */
+    tess_graph *sharers, *sharer; /* the list of graphs that share its parameters; the next in the list it is in */
 };
 
-/* The values that an input's ops can take, and what says so. */
+/* The values that an input may have, and the op that says so. */
 struct tess_range {
     int64_t least, most;
     const char *because;
@@ -50,15 +50,14 @@ struct tess_range {
 
 /* ---- building (graph.c) ---- */
 
-/* Sets, for ranks that are not there, how many of them in a row share a machine, and from how many bytes of a tile on
- * that counts; a new graph has what the ranks found out. */
+/* Sets `near` and `near_bytes` for pretended ranks; a new graph has the values that the ranks found out. */
 void tess_graph_set_near(tess_graph *g, int near, int64_t bytes);
 
 /* Leaves this rank its part of every node (tensor_parallel.c). */
 void tess_tensor_split(tess_graph *g);
-/* Hands its ranks some rows each of what none of them has a part of (divide.c). */
+/* Divides the rows of activations that are not sharded over the tensor dimension (sequence parallelism, divide.c). */
 void tess_tensor_divide(tess_graph *g);
-/* Puts a node of one input in at place `at`; its output is as the input, but for what the caller changes. */
+/* Inserts a node of one input at index `at`; its output is a copy of the input, for the caller to change. */
 tess_node *tess_node_insert(tess_graph *g, int at, const tess_op *op, tess_tensor *in, int block);
 /* Makes the tiles of parameters that have none yet (ready.c). */
 void tess_graph_ready(tess_graph *g);
@@ -70,18 +69,19 @@ extern const tess_op tess_op_enter, tess_op_leave;
 
 /* ---- mistakes (check.c) ---- */
 
-/* The graph remembers its first error, and what is built on top of it is NULL; returns NULL. */
+/* Makes the graph remember its first error, so that later ops return NULL; returns NULL. */
 void *tess_graph_fail(tess_graph *g);
-/* Adds an input of so many values that has no samples. */
+/* Adds an input of `length` values that has no samples. */
 tess_tensor *tess_input_whole(tess_graph *g, const char *name, int64_t length);
-/* Returns the error that made the output NULL which tess_step_new is given. */
+/* Returns the error that made the output of tess_step_new NULL. */
 tess_status tess_check_null_output(void) TESS_NODISCARD;
-/* Forgets it. */
+/* Forgets that error. */
 void tess_check_forget(void);
+/* Checks the settings of a graph. */
 tess_status tess_check_conf(const tess_graph_conf *c) TESS_NODISCARD;
-/* Checks the inputs that a node would have: none lacks, all are of one graph, which it returns; else NULL. */
+/* Checks that a node would have all its inputs, from one graph. Returns that graph, or NULL. */
 tess_graph *tess_check_inputs(const tess_op *op, tess_tensor *const *in, int inputs);
-/* The graph of such inputs fails of what was recorded; returns NULL. */
+/* Makes the graph of such inputs fail with the error recorded last; returns NULL. */
 void *tess_check_refuse(tess_tensor *const *in, int inputs);
 /* Checks, once infer has set the shape, that no size overflows. */
 tess_status tess_check_sizes(const tess_node *n) TESS_NODISCARD;
@@ -94,19 +94,18 @@ void tess_pipeline_users(const tess_graph *g, bool *const *uses);
 
 /* ---- before a run (session.c) ---- */
 
-/* Checks that StarPU runs, with the disk where tiles are placed there. What the graph held in an earlier session is
- * gone then. */
+/* Checks that StarPU runs, with a disk if tiles rest there. Values from an earlier session are gone then. */
 tess_status tess_check_session(tess_graph *g) TESS_NODISCARD;
 /* Checks that the parameters which a step uses were drawn or loaded. */
 tess_status tess_check_params(const tess_graph *g, const bool *used) TESS_NODISCARD;
 
-/* ---- a graph and its steps (step.c) ---- */
+/* ---- a graph and its steps (step_lifetime.c) ---- */
 
-/* The steps of a graph that goes know that it is gone. */
+/* Tells the steps of a graph that it is freed. */
 void tess_steps_orphan(tess_graph *g);
-/* The steps forget what they did in an earlier session. */
+/* Resets the steps of a graph for a new session. */
 void tess_steps_forget(tess_graph *g);
-/* Makes the updates of g's parameters that are yet to come, unless they are those of `but`. */
+/* Runs the late updates of g's parameters that are due, unless they belong to the step `but`. */
 tess_status tess_settle(tess_graph *g, const tess_step *but) TESS_NODISCARD;
 
 #endif

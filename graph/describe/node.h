@@ -13,34 +13,34 @@ typedef struct tess_lower tess_lower;
 
 typedef enum tess_kind { TESS_KIND_INPUT, TESS_KIND_PARAM, TESS_KIND_ACTIVATION, TESS_KIND_LOSS } tess_kind;
 
-/* How a parameter is cut into tiles of rows, and what of it this rank has. */
-typedef struct tess_cut {
+/* How a parameter is cut into tiles of rows, and which part of it this rank has. */
+typedef struct tess_param_cut {
     int64_t whole[2]; /* (rows, columns) on all ranks together */
     int64_t tile_rows, tiles;
-    int64_t members;               /* matrices one below the other, no two of which share a tile; 1: it is one */
-    bool split;                    /* the ranks of the tensor dimension have a part each; else all have the same */
-    int64_t first_tile, all_tiles; /* of a table that they share out by tiles */
-} tess_cut;
+    int64_t members;               /* matrices of a stack, which share no tile; 1: it is a single matrix */
+    bool split;                    /* it is sharded over the tensor dimension; else all ranks have the same */
+    int64_t first_tile, all_tiles; /* for a table that is sharded by tiles: this rank's first tile, and all tiles */
+} tess_param_cut;
 
-/* What a tensor of any rank is beside: (B, 1, C) to the engine, its tiles are dense in these dimensions. */
+/* The dimensions of a tensor of any rank, in which its tiles are dense; to the engine it is (B, 1, C). */
 typedef struct tess_nd {
     tess_element element;
     int rank;
     int64_t dim[TESS_RANK_MOST];
     int at;        /* the dimension in which samples lie outermost; -1: it is whole, one tile a micro-batch */
-    int64_t times; /* that dimension has so many elements a sample */
+    int64_t times; /* elements of that dimension for each sample */
     bool fixed;    /* no gradient passes through it */
-    bool turned;   /* of a parameter: whoever described it has it transposed */
-    bool narrow;   /* of floats with rows: they have the graph's dtype; others are of 4 bytes */
+    bool turned;   /* a parameter that the describing framework has transposed */
+    bool narrow;   /* its floats have the graph's dtype; else they have 4 bytes */
 } tess_nd;
 
 struct tess_tensor {
     tess_graph *g;
     const char *name;
     tess_kind kind;
-    int id; /* its place in the graph */
+    int id; /* its index in the graph */
     int rank;
-    int64_t dim[3];          /* (B, T, C), (B, T), (rows, columns), (rows): what this rank has of them */
+    int64_t dim[3];          /* (B, T, C), (B, T), (rows, columns), (rows): the shape of this rank's part */
     tess_node *producer;     /* NULL for inputs and parameters */
     float noise;             /* of an input: of the embeddings of its ids (tess_embedding_noise) */
     struct tess_range *ids;  /* of an input: the values that ops over it can take */
@@ -48,7 +48,7 @@ struct tess_tensor {
     bool apart;              /* ranks of the tensor dimension have parts of it, or of its gradient */
     bool divided;            /* of each row tile they have some rows each; of a parameter: each finds a part of its
                                 gradient */
-    tess_cut *cut;           /* of a parameter, as is: */
+    tess_param_cut *cut;     /* of a parameter, as is: */
     struct tess_param *held; /* what it is made of at run time (param.h) */
     const tess_nd *nd;       /* NULL: it is (B, T, C) */
 };
@@ -64,18 +64,17 @@ struct tess_node {
     uint32_t random;        /* the node's stream of random numbers */
 };
 
-/* ---- what an op says of itself ---- */
+/* ---- the description of an op ---- */
 
-/* Which columns of its inputs an op's columns come from. It decides how ranks of the tensor dimension share its work.
- */
+/* The columns of its inputs that an op's columns depend on. They decide how tensor parallelism shards the op. */
 typedef enum tess_columns {
-    TESS_COLUMNS_ALL,    /* any of them: each rank does all of the op */
-    TESS_COLUMNS_SAME,   /* the same ones: a rank that has some of them does those */
+    TESS_COLUMNS_ALL,    /* all of them: each rank computes the whole op */
+    TESS_COLUMNS_SAME,   /* the same ones: each rank computes its own columns */
     TESS_COLUMNS_MATRIX, /* in[1]'s rows make them, and in[1]'s columns take in[0]'s: a rank can have some rows of the
                             matrix, with as many of the bias in[2], if there is one, or some columns */
 } tess_columns;
 
-/* With TESS_COLUMNS_SAME: which columns stay together. All zeros: any run of them can be had alone. */
+/* With TESS_COLUMNS_SAME: the units of columns that are not divided, such as heads. All zeros: a column is a unit. */
 typedef struct tess_units {
     /* Returns how many units there are. With *exact the number must be this one, else it may be any divisor. */
     int64_t (*count)(const tess_node *n, bool *exact);
@@ -86,11 +85,11 @@ typedef struct tess_units {
     void (*keep)(tess_node *n, int64_t units, int64_t first, int64_t end);
 } tess_units;
 
-/* How ranks of the tensor dimension share a tensor out: along one dimension, of each of several runs side by side a
- * part each. A tensor (B, T, C) has dimensions 0 to 2. */
+/* How a tensor is sharded over the tensor dimension: along one dimension, which consists of several runs side by side,
+ * each rank has a part of each run. A tensor (B, T, C) has dimensions 0 to 2. */
 typedef struct tess_split {
     int dim, runs;
-    int64_t length[TESS_MOST_BESIDE]; /* of a run, on all of them */
+    int64_t length[TESS_MOST_BESIDE]; /* the lengths of the runs on all ranks */
 } tess_split;
 /* Returns whether both are the same. */
 static inline bool tess_split_equal(const tess_split *a, const tess_split *b)
@@ -101,11 +100,11 @@ static inline bool tess_split_equal(const tess_split *a, const tess_split *b)
 }
 
 typedef enum tess_has {
-    TESS_HAS_ALL, /* every rank has it all; a gradient comes in parts that add up */
-    TESS_HAS_SOME,
-    TESS_HAS_SUM, /* each has a part of a sum */
+    TESS_HAS_ALL,  /* replicated; its gradient is a partial sum on each rank */
+    TESS_HAS_SOME, /* sharded */
+    TESS_HAS_SUM,  /* a partial sum on each rank */
 } tess_has;
-/* How a node that is shared out has its tensors: its output, and its inputs from 1 on. */
+/* How the tensors of a sharded node are distributed: its output at 0, and its inputs from 1 on. */
 typedef struct tess_splits {
     tess_has has[TESS_MOST_INPUTS + 1];
     tess_split of[TESS_MOST_INPUTS + 1];
@@ -120,7 +119,8 @@ static inline int64_t tess_portion_of(const tess_portion *s, int64_t length)
 {
     return length / s->units * (s->end - s->first);
 }
-/* Says how a node of any rank has its tensors where that one is split so, and returns NULL, or why it cannot be. */
+/* Stores how a node's tensors are distributed if the tensor at `slot` is sharded as `is`. Returns NULL, or the reason
+ * why that is impossible. */
 typedef const char *(*tess_splitting)(const tess_node *n, int slot, const tess_split *is, tess_splits *s);
 
 /* A task of `first`, and one of `second` whose use 0 is what the first task writes as its use 2, can be one of `both`.
@@ -135,26 +135,26 @@ typedef struct tess_fusion {
     const struct tess_op *own_bits;
 } tess_fusion;
 
-/* How many numbers a token each of some ranks that share sequences sends, forward and backward; so many ranks of the
- * tensor dimension decide alike. */
+/* The numbers that a rank sends for each token in attention under context parallelism, forward and backward. */
 typedef struct tess_sends {
-    double heads;      /* where heads go for spans; less than 0: they cannot */
-    double keys, sums; /* where all have the keys of each: those and their values; fp32 gradients of these */
+    double heads;      /* with an all-to-all of heads; less than 0: that is impossible */
+    double keys, sums; /* with ring attention: keys and values, and their gradients in fp32 */
     bool causal;       /* late rows have more work than early ones */
 } tess_sends;
 
 struct tess_op {
     const char *name;
-    const char *takes;         /* "x, w, bias?": its inputs; those with a mark may be NULL */
-    unsigned reads;            /* what is not named here is not computed again for the backward pass */
-    unsigned reads_for_params; /* of these, what the gradients of parameters alone take */
+    const char *takes;         /* the names of its inputs: "x, w, bias?"; an input with a mark may be NULL */
+    unsigned reads;            /* the tensors that backward reads; no others are recomputed for it */
+    unsigned reads_for_params; /* the subset that only gradients of parameters need */
     /* Checks the shapes of the inputs and sets the output's. */
     tess_status (*infer)(tess_node *n);
     /* Emits the tasks of row tile i. */
     void (*forward)(tess_lower *L, const tess_node *n, int i);
-    /* Emits the tasks that find the gradient of the output's row tile i and leave the inputs'. NULL: forward did it, */
+    /* Emits the tasks that read the gradient of the output's row tile i and write the inputs' gradients. NULL: forward
+     * has emitted them, or there are none (no_gradient). */
     void (*backward)(tess_lower *L, const tess_node *n, int i);
-    bool no_gradient; /* or nothing does: no step can need it */
+    bool no_gradient;
     tess_columns columns;
     tess_units units;
     /* Of tensors of any rank, where NULL is all of them: */
@@ -184,13 +184,13 @@ struct tess_op {
 
 /* ---- what an op calls to check its shapes ---- */
 
-/* Adds a node of `op` over the inputs, with a copy of so many bytes of attributes. NULL where an input is NULL or infer
- * fails. */
+/* Adds a node of `op` over the inputs, with a copy of its attributes. Returns NULL if an input is NULL or infer fails.
+ */
 tess_tensor *tess_node_add(const tess_op *op, tess_tensor *const *in, int inputs, const void *attributes, size_t bytes);
 /* Adds a node that may have no inputs. */
 tess_tensor *tess_node_add_to(tess_graph *g, const tess_op *op, tess_tensor *const *in, int inputs,
                               const void *attributes, size_t bytes);
-/* Returns y, or what the program that describes the graph has put in its place (tess_graph_on_linear). */
+/* Returns y, or the tensor that the program's hook puts in its place (tess_graph_on_linear). */
 tess_tensor *tess_linear_beside(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *y);
 /* For infer: "linear: x (4,37,64), w (100,32): <what>", with the shapes of all inputs. */
 tess_status tess_shape_error(const tess_node *n, const char *format, ...) TESS_PRINTF(2, 3);
@@ -198,19 +198,18 @@ tess_status tess_shape_error(const tess_node *n, const char *format, ...) TESS_P
 tess_status tess_same_shape(tess_node *n);
 /* Sets the output's shape. */
 void tess_set_shape(tess_node *n, int rank, int64_t a, int64_t b, int64_t c);
-/* An input's values are to be `least` to `most`; `because` names what says so. */
+/* Limits an input's values to `least` to `most`; `because` names the op for messages. */
 void tess_limit_ids(tess_tensor *input, int64_t least, int64_t most, const char *because);
 /* Cuts a vector at the same rows as a matrix, unless an op reads it already. */
 void tess_param_cut_like(tess_tensor *vector, const tess_tensor *matrix);
-/* A tile of so many rows and columns, in fp32, is not too large. */
+/* Returns whether an fp32 tile of that shape is small enough. */
 bool tess_fits_tile(int64_t rows, int64_t columns);
-/* A task may use so many tiles. */
-enum { TESS_MOST_USES = 1 << 16 };
-/* Returns how many rows of logits exist at a time. */
+enum { TESS_MOST_USES = 1 << 16 }; /* the most tiles that a task uses */
+/* Returns how many rows of logits exist at the same time. */
 int64_t tess_loss_rows(const tess_graph *g);
-/* Returns what rows of logits are a multiple of elements apart. */
+/* Returns the alignment of rows of logits, in elements. */
 int64_t tess_loss_align(const tess_graph *g);
-/* The tensor has one tile a micro-batch, not one for each row tile. */
+/* Returns whether a tensor has one tile for a micro-batch, not one for each row tile. */
 static inline bool tess_is_whole(const tess_tensor *t)
 {
     return t->nd && t->nd->at < 0;

@@ -29,7 +29,7 @@ static void add_shares(tess_lower *L, tess_parcel *m, tess_use use, const tess_s
 }
 
 /* Slices of a tile that is all of p's j-th, `size` bytes an element: from their owners to everyone. */
-void tess_lower_share(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, size_t size, int kind)
+void tess_lower_all_gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, size_t size, int kind)
 {
     const int slices = tess_grid_slices(p, j), all = tess_grid_near(L->grid, L->g->near),
               near = tess_tile_bytes(use.tile) < (size_t)L->g->near_bytes ? 1 : all;
@@ -60,7 +60,7 @@ static void gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *t)
             TESS_ARG(L, tess_copy_arg, .to = (size_t)s->at * size, .bytes = (size_t)tess_state_elements(p, s) * size);
         TESS_EMIT(L, &tess_copy[TESS_F32], a, {s->weight, TESS_R}, {t, k ? TESS_RW : TESS_W});
     }
-    tess_lower_share(L, p, j, (tess_use){t, tile->states ? TESS_RW : TESS_W}, size, TESS_TAG_WEIGHT);
+    tess_lower_all_gather(L, p, j, (tess_use){t, tile->states ? TESS_RW : TESS_W}, size, TESS_TAG_WEIGHT);
 }
 
 /* The tile of a gathered weight. */
@@ -89,7 +89,7 @@ tess_use tess_weight(tess_lower *L, const tess_tensor *p, int64_t tile)
     return (tess_use){p->held->on.gathered ? gathered(L, p, tile) : p->held->tile[tile].weight, TESS_R};
 }
 
-tess_program *tess_lower_sharing(tess_graph *g)
+tess_program *tess_lower_gather_program(tess_graph *g)
 {
     tess_lower L = {.g = g, .p = tess_program_new(), .grid = &g->conf.grid, .dtype = g->conf.dtype};
     for (int k = 0; k < g->params; k++)
@@ -98,8 +98,8 @@ tess_program *tess_lower_sharing(tess_graph *g)
             size_t size = tess_dtype_size(p->held->copy ? L.dtype : TESS_F32);
             if (p->held->on.absent) continue;
             if (p->held->on.sliced && !p->held->on.gathered && tess_grid_section(L.grid) == p->held->on.home)
-                tess_lower_share(&L, p, j, (tess_use){p->held->tile[j].weight, TESS_RW}, size, TESS_TAG_WEIGHT);
-            if (p->held->on.shared) tess_lower_tell(&L, p, j);
+                tess_lower_all_gather(&L, p, j, (tess_use){p->held->tile[j].weight, TESS_RW}, size, TESS_TAG_WEIGHT);
+            if (p->held->on.shared) tess_lower_broadcast_weight(&L, p, j);
         }
     tess_program_finish(L.p, false);
     return L.p;
@@ -107,7 +107,7 @@ tess_program *tess_lower_sharing(tess_graph *g)
 
 /* ---- of several sections ---- */
 
-void tess_lower_tell(tess_lower *L, const tess_tensor *p, int64_t j)
+void tess_lower_broadcast_weight(tess_lower *L, const tess_tensor *p, int64_t j)
 {
     const tess_grid *g = L->grid;
     int mine = tess_grid_section(g), tag = tess_grid_tag(p, j, 0, TESS_TAG_WEIGHT);

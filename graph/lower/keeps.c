@@ -56,7 +56,7 @@ void tess_lower_keeps(const tess_graph *g, const tess_step_conf *conf, bool *kep
 static double time_of(struct search *s, int first, int last)
 {
     double sum = 0;
-    tess_lower_again(&s->L, first, last, s->wanted, s->again);
+    tess_lower_find_recomputed(&s->L, first, last, s->wanted, s->again);
     for (int k = first; k <= last; k++) sum += s->again[k] ? (double)s->price[k].time : 0;
     return sum;
 }

@@ -149,7 +149,7 @@ static void make_tables(tess_lower *L)
     L->early = tess_arena_get(a, tensors * sizeof *L->early);
     L->begun = tess_arena_get(a, tensors * sizeof *L->begun);
     for (size_t k = 0; k < tensors; k++) {
-        const tess_cut *cut = L->g->tensor[k]->cut;
+        const tess_param_cut *cut = L->g->tensor[k]->cut;
         const size_t of = cut ? (size_t)cut->tiles : 0; /* of a parameter */
         L->gather[k] = tess_arena_get(a, of * sizeof **L->gather);
         L->tree[k] = tess_arena_get(a, of * sizeof **L->tree);

@@ -1,22 +1,21 @@
-/* Lowering: what the passes that write a program share. emit.c has what rules of ops call; passes.c goes over the
- * nodes, lower.c orders the passes; pipeline.c orders the passes of a section. parcels.c makes messages, which
- * gathers.c sends of weights, gradients.c of gradients, and sums.c of all else; updates.c has the updates. */
+/* Lowering: the state that the passes which write a program share. emit.c has the functions that rules of ops call;
+ * passes.c goes over the nodes, lower.c orders the passes; pipeline.c orders the passes of a section. parcels.c makes
+ * the messages of collectives: gathers.c all-gathers weights, gradients.c reduces gradients to their owners, and sums.c
+ * has the collectives of the tensor dimension; updates.c has the optimizer's updates. */
 #ifndef TESS_LOWER_H
 #define TESS_LOWER_H
 #include "graph/describe/param.h"
 #include "graph/lower/program.h"
 #include "graph/ops/lowering.h"
 
-/* Lanes of messages: what ranks of a section tell each other. Of that what ranks of the data dimension do is apart from
- * sums over a tensor's ranks, for which its next product waits; and of several machines with several of them each, what
- * goes between machines from what goes within them. Then a tensor that goes from section to section (six), and its runs
- * that come together there. Who has no sections has the first two or three (tess_lanes). */
+/* Lanes of messages. Within a lane messages go in the order of the list; lanes do not wait for each other. A grid
+ * without a pipeline has the first two or three alone (tess_lanes). */
 enum {
-    TESS_LANE_STEP,
-    TESS_LANE_DATA,
-    TESS_LANE_NEAR,
-    TESS_LANE_SECTIONS,
-    TESS_LANE_TOGETHER = TESS_LANE_SECTIONS + 6
+    TESS_LANE_STEP,                             /* collectives of the tensor dimension, whose next product waits */
+    TESS_LANE_DATA,                             /* ZeRO's all-gathers and reductions, between machines */
+    TESS_LANE_NEAR,                             /* ZeRO's all-gathers and reductions, within a machine */
+    TESS_LANE_SECTIONS,                         /* six lanes: activations and gradients between sections */
+    TESS_LANE_TOGETHER = TESS_LANE_SECTIONS + 6 /* the parts of such a tensor, gathered where they arrive */
 };
 _Static_assert(TESS_LANE_SECTIONS == TESS_LANES_OF_SECTION, "lanes of a section");
 _Static_assert(TESS_LANE_TOGETHER < TESS_MESSAGE_LANES, "lanes");
@@ -27,16 +26,16 @@ struct tess_grad {
     int holders; /* tensors whose gradient this is */
 };
 
-/* A weight that was gathered: two tiles take turns. */
+/* A weight that is gathered before use: two tiles take turns. */
 struct tess_gather {
     tess_tile *tile[2];
     int turn;
     bool have;
-    uint64_t stretch; /* of its last use, and the elements of gathered weights that were used before: */
-    int64_t clock;
+    uint64_t stretch; /* the stretch of its last use */
+    int64_t clock;    /* the elements of gathered weights that were used before that use */
 };
 
-/* A gradient that is complete, of a micro-batch or of the step, and has not gone to its owners. */
+/* A gradient that is complete, of a micro-batch or of the step, and is yet to be reduced to its owners. */
 struct tess_owed {
     tess_tensor *p;
     int64_t micro;
@@ -45,8 +44,8 @@ struct tess_owed {
 
 /* A parameter's tile whose gradient is a tree over micro-batches. */
 struct tess_tree {
-    tess_tile **leaf;    /* [micro * pieces + piece]: its gradient from one of them, while it grows */
-    tess_tile *node[64]; /* sums of complete ones, in order */
+    tess_tile **leaf;    /* [micro * pieces + piece]: the gradient of one micro-batch or piece, while it grows */
+    tess_tile *node[64]; /* sums of complete leaves, in order */
     int64_t first[64];
     int level[64], nodes;
     tess_tile **spare;
@@ -65,54 +64,54 @@ struct tess_lower {
     bool *uses;  /* [tensor]: tasks read this input or parameter */
     bool *wants; /* [tensor]: the backward pass makes its gradient */
 
-    /* Where it is. */
-    int64_t micros, micro0; /* this rank's micro-batches, the first of them in the step */
-    int64_t micro;          /* which of them */
+    /* The position of the lowering. */
+    int64_t micros, micro0; /* the number of this rank's micro-batches, and the index of its first one in the step */
+    int64_t micro;          /* the index of the current one among this rank's */
     uint64_t stretch;       /* stretches of nodes so far */
     bool recomputing;
     int32_t *used;       /* [micro * batch + sequence]: rows that can change the loss; NULL: unknown (idle_rows.c) */
-    const int32_t *rows; /* of `used`, those of the tasks that are emitted now; NULL: theirs are not rows of it */
-    int64_t place;       /* of the first of these rows in its sequence */
-    int64_t piece;       /* of its sequence's, that the tasks which are emitted now belong to */
-    const tess_tensor *bounds; /* the input that says so */
+    const int32_t *rows; /* `used` of the sequences that the next tasks work on, or NULL */
+    int64_t place;       /* the position of the first such row in its sequence */
+    int64_t piece;       /* the piece of its sequence that the next tasks belong to */
+    const tess_tensor *bounds; /* the input that `used` follows from */
     bool *kept;                /* [node]: its output outlives the forward pass wherever it is read */
     int recomputed;            /* the group of blocks that was last recomputed; -1: none */
-    struct tess_whole *whole;  /* what the rule sees that is called now, of tensors in spans; NULL: spans */
+    struct tess_whole *whole; /* gathered sequences that the current rule sees in place of spans; NULL: it sees spans */
 
     /* Values. */
     tess_tile ***input;       /* [tensor][micro * row_tiles + row tile] */
     tess_tile ***value;       /* [tensor][the same]: the instance that forward wrote last */
     tess_tile ***aux;         /* [node][the same] */
     struct tess_grad ***grad; /* [tensor][the same] */
-    tess_tile **result;       /* [the same]: the output's */
-    tess_tile **scratch;      /* by size */
+    tess_tile **result;       /* [the same]: tiles of the output */
+    tess_tile **scratch;      /* sorted by size */
     int scratches;
-    void **room; /* [node]: what its op keeps while it is lowered */
+    void **room; /* [node]: memory that its op asked for (tess_node_room) */
 
     /* Gradients of parameters. */
-    bool **touched;          /* [tensor][tile]: it holds something already */
+    bool **touched;          /* [tensor][tile]: a task has written to it */
     int *pending;            /* [tensor]: backward rules that still add to it */
     struct tess_tree **tree; /* [tensor][tile] */
-    int **growing;          /* [tensor][micro]: backward rules that still add to a leaf, or to what is given up early */
-    bool *early;            /* [tensor]: it goes to the owners of its slices micro-batch by micro-batch */
-    int64_t **begun;        /* [tensor][tile]: the last micro-batch of whose gradient there is something; -1: none */
-    bool *updated;          /* [tensor]: its late update is emitted */
-    struct tess_owed *owed; /* in order; */
+    int **growing;           /* [tensor][micro]: backward rules that still add to this micro-batch's gradient */
+    bool *early;             /* [tensor]: it is reduced to its owners after each micro-batch (ZeRO-2) */
+    int64_t **begun;         /* [tensor][tile]: the last micro-batch that has written to it; -1: none */
+    bool *updated;           /* [tensor]: its late update is emitted */
+    struct tess_owed *owed;  /* gradients that are yet to be reduced, in order */
     int nowed, owed_room;
 
     /* Messages. */
     struct tess_gather **gather; /* [tensor][tile] */
     int64_t clock;               /* elements of gathered weights that were used so far */
-    int sums;                    /* over the tensor dimension, so far */
-    unsigned lane;               /* of the messages that are emitted now */
-    tess_tile ***none;           /* [tensor][row tile]: zeros, for a section whose gradient nobody has found */
-    int comes;                   /* the set of tiles that a pass's input from another section has */
+    int sums;                    /* collectives of the tensor dimension so far */
+    unsigned lane;               /* the lane of the next messages */
+    tess_tile ***none; /* [tensor][row tile]: zeros, sent to a section in place of a gradient that is not made */
+    int comes;         /* the set of tiles that a pass's input from another section has */
 
     /* The step's scalars. */
-    tess_tile *loss;                  /* sum and count of the whole step, */
-    tess_tile *losses_exact;          /* and before they were rounded */
-    tess_tile *late_loss, *late_norm; /* where updates come late: those of the step before */
-    tess_tile **losses;               /* of each part of the loss, in order */
+    tess_tile *loss;                  /* the sum of losses and the count of targets, over the whole step */
+    tess_tile *losses_exact;          /* the same before rounding */
+    tess_tile *late_loss, *late_norm; /* with late updates: loss and norm of the step before */
+    tess_tile **losses;               /* the parts of the loss, in order */
     int nlosses, losses_room;
 };
 
@@ -125,20 +124,20 @@ typedef struct tess_lowered {
     tess_tile *losses_exact; /* what `loss` was rounded from */
     int row_tiles;
     struct tess_spans cut;
-    tess_program *updates;     /* where they come late: they alone; its tiles are the other program's */
+    tess_program *updates;     /* with late updates: a program of these alone, over the tiles of the other one */
     bool *uses;                /* [tensor]: the inputs and parameters that its tasks read */
-    const tess_tensor *bounds; /* NULL, or the input that says which rows can change the loss; */
-    int32_t *used;             /* [micro * batch + sequence]: how many can, for tess_lower_idle_fill to set */
+    const tess_tensor *bounds; /* the input that says which rows can change the loss, or NULL */
+    int32_t *used;             /* [micro * batch + sequence]: how many rows can; tess_lower_idle_fill sets it */
 } tess_lowered;
 
-/* ---- tiles and tasks (emit.c; what rules of ops call is in ops/lowering.h) ---- */
+/* ---- tiles and tasks (emit.c; ops/lowering.h has the functions that rules of ops call) ---- */
 
-/* Returns the place of row tile i of this micro-batch in the tables. */
+/* Returns the index of row tile i of this micro-batch in the tables. */
 static inline int64_t tess_lower_at(const tess_lower *L, int i)
 {
     return L->micro * L->row_tiles + i;
 }
-/* The same of a tensor, whose row tiles are all one where it is whole. */
+/* Returns the same for a tensor: one that is whole has a single entry for all row tiles. */
 static inline int64_t tess_lower_place(const tess_lower *L, const tess_tensor *t, int i)
 {
     return tess_lower_at(L, tess_is_whole(t) ? 0 : i);
@@ -148,33 +147,33 @@ static inline int tess_lower_tiles(const tess_lower *L, const tess_tensor *t)
 {
     return tess_is_whole(t) ? 1 : L->row_tiles;
 }
-/* Returns the rows of a row tile, of which this rank may have some alone. */
+/* Returns the rows of a row tile on all ranks; under sequence parallelism this rank has some of them. */
 int64_t tess_rows_of_all(const tess_lower *L, const tess_tensor *t, int i);
 
 /* ---- spans of sequences (spans.c, whole_sequences.c) ---- */
 
-/* Returns how the row tiles of what this is made of are cut, and stores how many a micro-batch has here. */
+/* Returns how the row tiles of the tensors that `output` depends on are cut, and stores how many a micro-batch has on
+ * this rank. */
 struct tess_spans tess_lower_spans(const tess_tensor *output, bool deterministic, int64_t *row_tiles);
-/* Returns whether a node goes by spans of sequences of this length; else it has whole ones. */
+/* Returns whether a node works on spans of sequences of this length; else it needs whole sequences. */
 bool tess_takes_spans(const tess_node *n, int64_t length);
-/* Returns whether a tensor's row tiles are spans. An input that is not by rows, as bounds are, is there for all spans
- * of its sequence. A row may have several places in an activation, as one that goes through several experts. */
+/* Returns whether a tensor's row tiles are spans. An input that is not by rows, such as bounds, is one tile for all
+ * spans of its sequence. An activation may have several rows for one token, as after tess_dispatch. */
 static inline bool tess_is_cut(const tess_lower *L, const tess_tensor *t)
 {
     const int64_t length = L->cut.length;
     if (!L->cut.rows || t->dim[1] < length) return false;
     return t->kind == TESS_KIND_ACTIVATION ? t->dim[1] % length == 0 : t->dim[1] == length;
 }
-/* Returns the place of the rank that has a whole sequence of a micro-batch, and stores which of its pieces that is of.
- */
+/* Returns the place of the rank that gathers a sequence of a micro-batch, and stores the index of the piece. */
 int64_t tess_spans_owner(const struct tess_spans *s, int64_t sequence, int64_t *piece);
-/* Returns whether what a node makes has a row tile i on this rank: of one that is not cut the first of a sequence is.
- */
+/* Returns whether tensor t has a row tile i on this rank. A tensor that is not cut has only the first row tile of each
+ * sequence. */
 bool tess_lower_has(const tess_lower *L, const tess_tensor *t, int i);
-/* Emit the tasks of a node's row tile i where it has whole sequences: with the first of a sequence. */
+/* Emit the tasks of a node that needs whole sequences, at the first row tile of each sequence. */
 void tess_lower_whole_forward(tess_lower *L, const tess_node *n, int i);
 void tess_lower_whole_backward(tess_lower *L, const tess_node *n, int i);
-/* What the rule of such a node sees of tensors in spans. */
+/* The gathered sequences that the rule of such a node sees in place of spans. */
 enum { TESS_WHOLE_PARTS = 2 * (TESS_MOST_INPUTS + 1) };
 struct tess_whole {
     struct tess_whole_part {
@@ -184,12 +183,12 @@ struct tess_whole {
     } part[TESS_WHOLE_PARTS];
     int parts;
 };
-/* Returns the whole sequence of a tensor, or of its gradient; NULL: it has none yet (emit.c). */
+/* Returns the gathered sequence of a tensor, or of its gradient, or NULL if there is none yet (emit.c). */
 tess_tile *tess_whole_find(const struct tess_whole *w, const tess_tensor *t, bool gradient);
 void tess_whole_add(struct tess_whole *w, const tess_tensor *t, bool gradient, tess_tile *tile);
 /* Refuses what ranks that share sequences cannot do. */
 tess_status tess_check_sequence(const tess_tensor *output, const tess_step_conf *c);
-/* Returns the span of its sequence that row tile i is. */
+/* Returns the index in its sequence of the span that row tile i is. */
 static inline int64_t tess_span_of(const tess_lower *L, int i)
 {
     return tess_span_at(&L->cut, L->cut.place, i % L->cut.here, L->cut.here);
@@ -197,11 +196,12 @@ static inline int64_t tess_span_of(const tess_lower *L, int i)
 
 /* ---- rows that change nothing (idle_rows.c) ---- */
 
-/* Makes room for how many rows of each sequence can change the loss, where the graph tells. */
+/* Allocates L->used if the graph has bounds that tell which rows can change the loss. */
 void tess_lower_idle(tess_lower *L, const bool *wanted);
-/* The tasks emitted from now on are those of this node's row tile i; NULL: of no node's. */
+/* Makes row tile i of this node the subject of the next tasks; NULL ends that. */
 void tess_lower_rows(tess_lower *L, const tess_node *n, int i);
-/* Sets how many rows can change the loss, by what the step's inputs were fed, [tensor]; returns which share of all. */
+/* Sets how many rows of each sequence can change the loss, from the values fed to the inputs, [tensor]; returns their
+ * share of all rows. */
 double tess_lower_idle_fill(const tess_graph *g, const tess_lowered *low, int64_t micros, int32_t *const *fed);
 
 /* ---- passes over nodes (passes.c) ---- */
@@ -209,21 +209,21 @@ double tess_lower_idle_fill(const tess_graph *g, const tess_lowered *low, int64_
 /* Emits the forward tasks of nodes [first, end) for a micro-batch, behind the late updates of the parameters that they
  * are the first to use. */
 void tess_lower_forward(tess_lower *L, int first, int end, const bool *wanted);
-/* Emits their backward tasks, behind the recomputation of what they read. `put`, if any, says which must wait until the
- * end of the step: */
+/* Emits the backward tasks of nodes [first, end), behind the recomputation of the activations that they read. `put`,
+ * unless NULL, marks nodes whose backward tasks wait until the end of the step. */
 void tess_lower_backward(tess_lower *L, int first, int end, const bool *wanted, const bool *put);
-/* Emits what complete gradients of a pipeline's section owe to others, once the passes' own messages are emitted. */
+/* Emits the reductions of the complete gradients of a pipeline's section, once the passes' own messages are emitted. */
 void tess_lower_owed(tess_lower *L);
-/* Emits those of one that waited. */
+/* Emits the backward tasks of a node that waited. */
 void tess_lower_node_backward(tess_lower *L, const tess_node *n);
-/* Finds which of a group's nodes [first, last] are computed again: those that the backward pass reads, or others of
- * them do, and that are not kept. */
-void tess_lower_again(const tess_lower *L, int first, int last, const bool *wanted, bool *again);
-/* Returns the node whose value is made with this one's by one task whose bits are its own (tess_fusion); NULL: none. */
+/* Marks the nodes of a group, [first, last], that are recomputed: nodes that are not kept, and that the backward pass
+ * or another recomputed node reads. */
+void tess_lower_find_recomputed(const tess_lower *L, int first, int last, const bool *wanted, bool *again);
+/* Returns the node that is fused with this one into a task with bits of its own (tess_fusion), or NULL. */
 const tess_node *tess_lower_made_with(const tess_node *n);
-/* Returns which group of blocks is recomputed together; -1: none. */
+/* Returns the group of blocks that is recomputed together with this node's; -1: none. */
 int tess_lower_group(const tess_lower *L, const tess_node *n);
-/* Is done with the gradient of a row tile of t. */
+/* Releases the gradient of a row tile of t, which no later task reads. */
 void tess_lower_release(tess_lower *L, const tess_tensor *t, int i);
 /* Counts how many backward rules of the step add to each parameter's gradient. */
 void tess_lower_count(tess_lower *L, const bool *wanted);
@@ -234,15 +234,16 @@ void tess_lower_losses(tess_lower *L);
 
 /* Marks the nodes, [node], that a tensor depends on. */
 void tess_lower_mark(const tess_tensor *t, bool *wanted);
-/* Finds the tensors, [tensor], whose gradient a step that trains makes: of parameters that are not frozen, and of
- * what is made of any of them. Below these nothing wants one. */
+/* Marks the tensors, [tensor], whose gradient a step that trains computes: parameters that are not frozen, and tensors
+ * that depend on such a parameter. */
 void tess_lower_wants(const tess_graph *g, bool *wants);
 
+/* Lowers a step to its program. */
 void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess_lowered *out);
 
 /* ---- the order of a pipeline (pipeline.c) ---- */
 
-/* A pass of a micro-batch through a chunk, and when it begins, a forward one taking 1 and a backward one 2. */
+/* A pass of a micro-batch through a chunk, and its start time in units: a forward pass takes 1, a backward pass 2. */
 struct tess_pass {
     int chunk;
     int64_t micro;
@@ -251,66 +252,69 @@ struct tess_pass {
 };
 /* Returns the chunk of each node; free() it. */
 int *tess_pipeline_chunks(const tess_graph *g);
-/* Returns this section's *n passes in order. *ends says when those of all sections end, [chunk][micro][backward],
- * *losses_known when all losses are known, *span how long all takes. free() the passes and the ends. */
+/* Returns this section's *n passes in order. *ends are the end times of the passes of all sections,
+ * [chunk][micro][backward], *losses_known the time when all losses are known, *span the time of the whole schedule. The
+ * caller calls free() on the passes and the ends. */
 struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool train, int *n, double **ends,
                                       double *losses_known, double *span);
-/* Emits this section's passes, and leaves in `wanted` the nodes that are its own. */
+/* Emits this section's passes, and leaves in `wanted` the section's own nodes. */
 void tess_lower_pipeline(tess_lower *L, bool *wanted);
 
 /* ---- messages (parcels.c) ---- */
 
-/* A whole tile goes to a rank or comes from it. */
+/* Emits a point-to-point message of a whole tile: a send to `peer`, or a receive from it. */
 void tess_lower_message(tess_lower *L, tess_use use, int peer, int tag, bool sends);
 /* Returns the lane of a message over the data dimension: within machines (near), or between them. */
 unsigned tess_lower_data_lane(const tess_lower *L, bool near);
 
-/* ---- of weights (gathers.c) ---- */
+/* ---- collectives of weights (gathers.c) ---- */
 
-/* The slices of a tile, `size` bytes an element, go from their owners to everyone. */
-void tess_lower_share(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, size_t size, int kind);
-/* Returns a program that makes whole weights of their owners' slices. */
-tess_program *tess_lower_sharing(tess_graph *g);
-/* A parameter of several sections: its weight goes from the first to the others. */
-void tess_lower_tell(tess_lower *L, const tess_tensor *p, int64_t j);
+/* Emits an all-gather over the data dimension: the slices of a tile, `size` bytes an element, go from their owners to
+ * all ranks. */
+void tess_lower_all_gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, size_t size, int kind);
+/* Returns a program that all-gathers all weights. */
+tess_program *tess_lower_gather_program(tess_graph *g);
+/* Emits the broadcast of a weight that several sections use, from the first of them to the others. */
+void tess_lower_broadcast_weight(tess_lower *L, const tess_tensor *p, int64_t j);
 
-/* ---- of gradients (gradients.c) ---- */
+/* ---- collectives of gradients (gradients.c) ---- */
 
-/* The leaves of this micro-batch are complete. */
+/* Adds this micro-batch's complete leaves to the trees of a parameter's gradient. */
 void tess_lower_grown(tess_lower *L, const tess_tensor *p);
-/* A parameter's gradient is complete: its sum over all micro-batches and ranks goes where its states are. */
+/* Emits the reduce-scatter of a complete gradient: its sum over micro-batches and ranks goes to the owners of its
+ * slices. */
 void tess_lower_reduce(tess_lower *L, tess_tensor *p);
-/* The same of this micro-batch's alone, early. */
+/* Reduces this micro-batch's gradient to its owners (ZeRO-2). */
 void tess_lower_reduce_micro(tess_lower *L, tess_tensor *p);
-/* Ends a step for a parameter of several sections. */
+/* Emits the reduction of a gradient that several sections have a part of (tied weights) to the home section. */
 void tess_lower_tied(tess_lower *L, tess_tensor *p);
 
-/* ---- of what ranks add up (sums.c) ---- */
+/* ---- collectives of the tensor dimension (sums.c) ---- */
 
-/* Of a tile of so many rows each rank of the tensor dimension adds up its own; or gives them to the others. */
-void tess_lower_sum_rows(tess_lower *L, tess_tile *t, int64_t rows, int64_t width);
-void tess_lower_give_rows(tess_lower *L, tess_tile *t, int64_t rows, int64_t width);
-/* Adds up what ranks of the tensor dimension have of a gradient, where each has some rows of what reads the parameter.
- */
+/* Emits a reduce-scatter of a tile over the ranks of the tensor dimension: each gets the sum of its own rows. */
+void tess_lower_reduce_scatter_rows(tess_lower *L, tess_tile *t, int64_t rows, int64_t width);
+/* Emits the all-gather of these rows. */
+void tess_lower_all_gather_rows(tess_lower *L, tess_tile *t, int64_t rows, int64_t width);
+/* Emits the all-reduce of a parameter's gradient over the tensor dimension, where sequence parallelism gives each rank
+ * the gradient of its rows alone. */
 void tess_lower_join_rows(tess_lower *L, const tess_tensor *p);
-/* The same as tess_lower_message of a tile that all ranks of the tensor dimension have alike, each with a peer in
- * another section. Each sends a run of it, and the receivers give each other theirs: so it goes once over the network
- * between their nodes, and not once for each rank. */
+/* Emits a message between two sections of a tile that all ranks of the tensor dimension hold alike. Each rank sends a
+ * part of it to its peer, and the receivers all-gather the parts, so that the tile crosses the network once. */
 void tess_lower_cross(tess_lower *L, tess_use use, int peer, int tag, bool sends);
-/* Exact sums over all ranks; `which` of a step's it is. */
-void tess_lower_total(tess_lower *L, tess_tile *sum, int64_t sums, int which);
+/* Emits an all-reduce of exact sums over all ranks; `which` numbers it in the step. */
+void tess_lower_all_reduce_exact(tess_lower *L, tess_tile *sum, int64_t sums, int which);
 
 /* ---- what recomputation keeps (keeps.c) ---- */
 
-/* Stores which nodes' outputs a step keeps. */
+/* Marks the nodes whose outputs a step keeps. */
 void tess_lower_keeps(const tess_graph *g, const tess_step_conf *conf, bool *kept);
-/* Of a node: the time that its forward tasks take and the size of its output, in any units. */
+/* The time of a node's forward tasks and the size of its output, in any units. */
 typedef struct tess_price {
     int64_t time, size;
 } tess_price;
-/* Lists the nodes that a step which keeps none would compute again, first those that save the most time for their size;
- * price[node] is the same on all ranks, and so is the list. Returns how many there are, and stores how many of them
- * save at least so much time for a unit of size; the graph owns the list. */
+/* Lists the nodes that a step which keeps none would recompute, sorted by the time that keeping them saves for their
+ * size; price[node] is the same on all ranks, and so is the list. Returns their number, and stores how many save at
+ * least `least` time for a unit of size; the graph owns the list. */
 int tess_lower_worth(const tess_tensor *output, const tess_step_conf *conf, const tess_price *price, double least,
                      const int **keep, int *save_it);
 
@@ -322,9 +326,9 @@ static inline bool tess_step_waits(const tess_step_conf *c)
     return c->optimizer.clip > 0 || c->skips;
 }
 
-/* Emits what follows a parameter's complete gradient. */
+/* Emits a parameter's update once its gradient is complete, or the sum of squares that clipping waits for. */
 void tess_lower_update(tess_lower *L, tess_tensor *p);
-/* Emits its update of the step before. */
+/* Emits the late update of a parameter, which belongs to the step before. */
 void tess_lower_late(tess_lower *L, tess_tensor *p);
 /* Emits the step's loss and returns its tile. */
 tess_tile *tess_lower_loss(tess_lower *L);

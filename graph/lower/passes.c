@@ -116,7 +116,7 @@ static unsigned reads_of(const tess_lower *L, const tess_node *n)
     return params ? n->op->reads : n->op->reads & ~n->op->reads_for_params;
 }
 
-void tess_lower_again(const tess_lower *L, int first, int last, const bool *wanted, bool *again)
+void tess_lower_find_recomputed(const tess_lower *L, int first, int last, const bool *wanted, bool *again)
 {
     bool *need = tess_alloc((size_t)L->g->tensors);
     memset(again, 0, (size_t)L->g->nodes);
@@ -312,7 +312,7 @@ void tess_lower_backward(tess_lower *L, int first, int end, const bool *wanted, 
         if (recomputes) {
             int from = k;
             while (from > 0 && tess_lower_group(L, L->g->node[from - 1]) == s) from--;
-            tess_lower_again(L, from, k, wanted, again);
+            tess_lower_find_recomputed(L, from, k, wanted, again);
             L->recomputing = true;
             forward(L, from, run, again);
             L->recomputing = false;

@@ -75,19 +75,19 @@ static void give_runs(tess_lower *L, tess_tile *t, int64_t rows, int64_t width, 
     tess_parcel_send(L, &all);
 }
 
-void tess_lower_all_sum(tess_lower *L, tess_tile *t, int64_t n, tess_dtype type)
+void tess_lower_all_reduce(tess_lower *L, tess_tile *t, int64_t n, tess_dtype type)
 {
     const int parts = next_tag(L), sums = next_tag(L);
     sum_runs(L, NULL, t, n, 1, type, parts);
     give_runs(L, t, n, 1, tess_dtype_size(type), sums);
 }
 
-void tess_lower_sum_rows(tess_lower *L, tess_tile *t, int64_t rows, int64_t width)
+void tess_lower_reduce_scatter_rows(tess_lower *L, tess_tile *t, int64_t rows, int64_t width)
 {
     sum_runs(L, NULL, t, rows, width, L->dtype, next_tag(L));
 }
 
-void tess_lower_give_rows(tess_lower *L, tess_tile *t, int64_t rows, int64_t width)
+void tess_lower_all_gather_rows(tess_lower *L, tess_tile *t, int64_t rows, int64_t width)
 {
     give_runs(L, t, rows, width, tess_dtype_size(L->dtype), next_tag(L));
 }
@@ -144,7 +144,7 @@ void tess_lower_cross(tess_lower *L, tess_use use, int peer, int tag, bool sends
     tess_parcel_send(L, &all);
 }
 
-void tess_lower_tensor_tell(tess_lower *L, tess_tile *t, int from)
+void tess_lower_broadcast(tess_lower *L, tess_tile *t, int from)
 {
     int mine = tess_grid_tensor(L->grid), tag = next_tag(L);
     tess_parcel m = tess_parcel_begin(L, L->grid->tensor, 1);
@@ -157,7 +157,7 @@ void tess_lower_tensor_tell(tess_lower *L, tess_tile *t, int from)
 
 /* ---- over ranks that share sequences ---- */
 
-void tess_lower_exchange(tess_lower *L, tess_tile *const *out, tess_tile *const *in)
+void tess_lower_all_to_all(tess_lower *L, tess_tile *const *out, tess_tile *const *in)
 {
     const int ranks = L->grid->sequence, first = tess_grid_data(L->grid) - tess_grid_sequence(L->grid),
               tag = next_tag(L);
@@ -176,7 +176,7 @@ void tess_lower_exchange(tess_lower *L, tess_tile *const *out, tess_tile *const 
 /* ---- scalars ---- */
 
 /* A sum over all ranks, along a tree to rank 0 and back: exact, so that no shape of it shows. */
-void tess_lower_total(tess_lower *L, tess_tile *sum, int64_t sums, int which)
+void tess_lower_all_reduce_exact(tess_lower *L, tess_tile *sum, int64_t sums, int which)
 {
     int n = tess_grid_size(L->grid), rank = L->grid->rank, top = 1;
     size_t bytes = tess_tile_bytes(sum);

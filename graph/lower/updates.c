@@ -24,7 +24,7 @@ static tess_tile *total(tess_lower *L, tess_tile **part, int parts, const tess_e
         for (int i = first; i < parts && i < first + FAN; i++) use[k++] = (tess_use){part[i], TESS_R};
         tess_emit(L, &tess_exact_add[TESS_F32], a, use, k);
     }
-    tess_lower_total(L, sum, arg->n, which);
+    tess_lower_all_reduce_exact(L, sum, arg->n, which);
     const int64_t values = arg->means ? 2 : arg->n;
     tess_tile *value = tess_program_tile(L->p, (size_t)values * sizeof(double), TESS_ROLE_SCALAR, label);
     TESS_EMIT(L, &tess_exact_round[TESS_F32], tess_arg_copy(L, arg, sizeof *arg), {value, TESS_W}, {sum, TESS_R});
@@ -86,9 +86,9 @@ static void update_all(tess_lower *L, tess_tensor *p, tess_tile *norm, tess_tile
             continue; /* a late one comes before the gradients */
         for (int64_t k = 0; k < t->states; k++) update(L, p, &p->held->state[t->first_state + k], norm, loss);
         if (p->held->on.sliced && !p->held->on.gathered && tess_grid_section(L->grid) == p->held->on.home)
-            tess_lower_share(L, p, j, (tess_use){t->weight, TESS_RW},
-                             tess_dtype_size(p->held->copy ? L->dtype : TESS_F32), TESS_TAG_WEIGHT);
-        if (p->held->on.shared) tess_lower_tell(L, p, j);
+            tess_lower_all_gather(L, p, j, (tess_use){t->weight, TESS_RW},
+                                  tess_dtype_size(p->held->copy ? L->dtype : TESS_F32), TESS_TAG_WEIGHT);
+        if (p->held->on.shared) tess_lower_broadcast_weight(L, p, j);
     }
 }
 

@@ -67,7 +67,7 @@ static tess_tile **row(tess_lower *L)
 
 static void exchange(tess_lower *L, tess_tile *const *out, tess_tile *const *in)
 {
-    if (L->cut.ranks > 1) tess_lower_exchange(L, out, in);
+    if (L->cut.ranks > 1) tess_lower_all_to_all(L, out, in);
 }
 
 /* Returns the tile that all spans of a tensor, or of its gradient, come together in; NULL: it is another rank's. */

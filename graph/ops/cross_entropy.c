@@ -130,7 +130,7 @@ static void losses(tess_lower *L, const tess_node *n, int i, int64_t row, int64_
         tess_emit(L, &tess_cross_entropy_logits[tess_real(L)], a, use, k);
     }
     for (int64_t j = 0; w->cut->split && j < w->cut->all_tiles; j++)
-        tess_lower_tensor_tell(L, set->stats[j], tess_table_owner(w, j));
+        tess_lower_broadcast(L, set->stats[j], tess_table_owner(w, j));
     tess_use use[3 + all_tiles(w)];
     use[0] = target;
     use[1] = (tess_use){set->lse, TESS_W};
@@ -177,7 +177,7 @@ static void gradients(tess_lower *L, const tess_node *n, int i, int64_t row, int
         weight_gradient(L, n, i, row, rows, j, set->p[j]);
     }
     if (!dx.tile) return;
-    if (w->cut->split) tess_lower_all_sum(L, set->dx, rows * w->dim[1], TESS_F32);
+    if (w->cut->split) tess_lower_all_reduce(L, set->dx, rows * w->dim[1], TESS_F32);
     tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = rows * w->dim[1], .first = row * w->dim[1], .acc = acc);
     TESS_EMIT(L, &tess_add_sum[tess_real(L)], a, {set->dx, TESS_R}, {dx.tile, row == 0 ? dx.mode : TESS_RW});
 }

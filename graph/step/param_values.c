@@ -158,7 +158,7 @@ tess_status tess_graph_round(tess_graph *g)
     TESS_TRY(tess_check_session(g));
     tess_graph_ready(g);
     for (int k = 0; k < g->params; k++) TESS_TRY(round_param(g->param[k]));
-    tess_program *p = tess_lower_sharing(g);
+    tess_program *p = tess_lower_gather_program(g);
     tess_status status = tess_program_run(p, false);
     tess_status ended = tess_wait();
     tess_program_free(p);

@@ -61,8 +61,8 @@ static void unmap(const struct slot *s)
     munmap(s->ptr, s->size);
 }
 
-/* Pinning a large buffer, and the reverse, takes as long as a hundred launches: nobody waits for it but who wants it,
- * and who needs the room. So both are done without the lock; what is on its way out counts until its pages are gone. */
+/* Pinning and unpinning a large buffer takes as long as a hundred launches. Both are done without the lock, so that
+ * only threads wait that need the buffer or its room; a buffer counts in `leaving` until its pages are unmapped. */
 static void unmap_unlocked(const struct slot *s)
 {
     leaving += s->size;
@@ -81,7 +81,7 @@ static struct slot take_spare(int i)
     return s;
 }
 
-/* Gives pages that nobody has back, that many or more of them; false: there are none. With the lock, which others have
+/* Unmaps at least `bytes` of free pages; returns false if there are none. It is called with the lock, and drops it
  * meanwhile. */
 static bool cut_unlocked(uint64_t bytes)
 {
@@ -98,8 +98,8 @@ static bool cut_unlocked(uint64_t bytes)
     return true;
 }
 
-/* Gives one spare buffer back, or pages, where `more` bytes beside what is held and kept are above the cap; false: they
- * are not, or none is left. With the lock, which others may have had in between. */
+/* Unmaps a spare buffer, or free pages, if `more` bytes would exceed the cap; returns false if they would not, or if
+ * nothing is left to unmap. It is called with the lock, and drops it meanwhile. */
 static bool give_back(uint64_t more)
 {
     const uint64_t all = held + kept + tess_arena_kept() + more;
@@ -110,7 +110,8 @@ static bool give_back(uint64_t more)
     return true;
 }
 
-/* Sees to it that `more` bytes go below the cap, also beside what others are giving back. With the lock, as above. */
+/* Waits until `more` bytes fit below the cap, and unmaps spare memory for them. It is called with the lock, as above.
+ */
 static void make_room(uint64_t more)
 {
     for (;;)
@@ -120,7 +121,8 @@ static void make_room(uint64_t more)
         }
 }
 
-/* Gives one spare buffer back where the kernel refuses a new one; false: there is none. Without the lock. */
+/* Unmaps one spare buffer after the kernel has refused a new one; returns false if there is none. It is called without
+ * the lock. */
 static bool give_spare(void)
 {
     pthread_mutex_lock(&lock);

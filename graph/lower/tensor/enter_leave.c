@@ -60,7 +60,7 @@ static void give(tess_lower *L, const struct rows *r, tess_tile *own, tess_tile 
     const size_t row = (size_t)r->width * r->size;
     tess_copy_arg *a = TESS_ARG(L, tess_copy_arg, .to = (size_t)r->first * row, .bytes = (size_t)r->own * row);
     TESS_EMIT(L, &tess_copy[TESS_F32], a, {own, TESS_R}, {all, TESS_W});
-    tess_lower_give_rows(L, all, r->all, r->width);
+    tess_lower_all_gather_rows(L, all, r->all, r->width);
 }
 
 static void pass(tess_lower *L, const tess_node *n, int i)
@@ -96,7 +96,7 @@ static void sum_copy(tess_lower *L, const struct rows *r, tess_tile *part, tess_
 {
     const size_t bytes = (size_t)(r->all * r->width) * r->size;
     TESS_EMIT(L, &tess_copy[TESS_F32], TESS_ARG(L, tess_copy_arg, .bytes = bytes), {part, TESS_R}, {all, TESS_W});
-    tess_lower_all_sum(L, all, r->all * r->width, r->type);
+    tess_lower_all_reduce(L, all, r->all * r->width, r->type);
 }
 
 static void enter_forward(tess_lower *L, const tess_node *n, int i)
@@ -121,8 +121,8 @@ static void enter_backward(tess_lower *L, const tess_node *n, int i)
         into_gradient(L, n, i, &r, grad, sum_copy);
         return;
     }
-    if (n->out->apart && n->in[0]->divided) tess_lower_sum_rows(L, grad, r.all, r.width);
-    if (n->out->apart && !n->in[0]->divided) tess_lower_all_sum(L, grad, r.all * r.width, r.type);
+    if (n->out->apart && n->in[0]->divided) tess_lower_reduce_scatter_rows(L, grad, r.all, r.width);
+    if (n->out->apart && !n->in[0]->divided) tess_lower_all_reduce(L, grad, r.all * r.width, r.type);
     if (n->in[0]->divided)
         into_gradient(L, n, i, &r, grad, take);
     else
@@ -134,8 +134,8 @@ static void leave_forward(tess_lower *L, const tess_node *n, int i)
     const struct rows r = rows_of(L, n->out, i);
     if (is_done(n, i)) return;
     tess_tile *part = tess_in(L, n->in[0], i).tile;
-    if (n->in[0]->apart && n->out->divided) tess_lower_sum_rows(L, part, r.all, r.width);
-    if (n->in[0]->apart && !n->out->divided) tess_lower_all_sum(L, part, r.all * r.width, r.type);
+    if (n->in[0]->apart && n->out->divided) tess_lower_reduce_scatter_rows(L, part, r.all, r.width);
+    if (n->in[0]->apart && !n->out->divided) tess_lower_all_reduce(L, part, r.all * r.width, r.type);
     if (n->out->divided)
         take(L, &r, part, tess_out(L, n->out, i).tile);
     else

@@ -371,7 +371,7 @@ static void give(tess_lower *L, const tess_node *n, const struct spans *s, const
         to[span_of(s, r, j)] = r == me ? out[r] : come[r];
     }
     out[me] = NULL;
-    tess_lower_exchange(L, out, come);
+    tess_lower_all_to_all(L, out, come);
 }
 
 /* What this rank has of its heads goes to those whose spans it is, and a span's tile, that is here, is put together;
@@ -386,7 +386,7 @@ static void take(tess_lower *L, const tess_node *n, const struct spans *s, const
         out[r] = r == me ? NULL : from[span_of(s, r, j)];
         come[r] = r == me ? NULL : narrow_tile(L, s, here, width, t->name);
     }
-    tess_lower_exchange(L, out, come);
+    tess_lower_all_to_all(L, out, come);
     for (int64_t r = 0; r < ranks; r++) {
         tess_strip_arg *a = TESS_ARG(L, tess_strip_arg, .rows = tess_span_rows(L, here), .acc = acc);
         put_runs(n, s, width, qkv, r, true, a);
@@ -455,7 +455,7 @@ static void give_keys(tess_lower *L, const tess_node *n, const struct spans *s, 
         if (r == me || !sees(s, n, me, k, 0, here)) continue;
         come[r] = tess_slot_between(L, (size_t)sum_elements(L, n, s, packed(n) ? K : m, k) * size, n->in[m]->name);
     }
-    tess_lower_exchange(L, out, come);
+    tess_lower_all_to_all(L, out, come);
     for (int64_t r = 0; r < ranks; r++) {
         const int64_t k = span_of(s, r, j), width = tess_width(n->in[m]);
         if (!come[r]) continue;
@@ -494,7 +494,7 @@ static void give_sums(tess_lower *L, const tess_node *n, const struct spans *s, 
         come[p] = new_sum(L, n, s, m, own);
         *sum_at(L, n, s, m, own, piece_of(r, s, span_of(s, p, first))) = come[p];
     }
-    tess_lower_exchange(L, out, come);
+    tess_lower_all_to_all(L, out, come);
 }
 
 static void keys_backward(tess_lower *L, const tess_node *n, struct spans *s)

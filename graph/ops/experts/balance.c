@@ -100,7 +100,7 @@ static int64_t gather(tess_lower *L, const tess_tensor *s, tess_use *use)
             if (!is_mine) out[r] = mine.tile, in[r] = tess_slot_between(L, tess_tile_bytes(mine.tile), s->name);
             use[k / here * all + span] = is_mine ? mine : (tess_use){in[r], TESS_R};
         }
-        if (ranks > 1) tess_lower_exchange(L, out, in);
+        if (ranks > 1) tess_lower_all_to_all(L, out, in);
     }
     return tiles * ranks;
 }

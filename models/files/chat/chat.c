@@ -220,7 +220,7 @@ static tess_status check_messages(const char *where, const json_t *talk)
 }
 
 static tess_status render(const tess_chat *c, const char *where, const json_t *talk, size_t count, bool answers,
-                          tess_bytes *out, tess_spans *spans)
+                          tess_bytes *out, tess_text_spans *spans)
 {
     if (!c->root) return tess_error(TESS_INVALID, where, "cannot be written: %s", c->unsupported);
     json_t *variables = json_copy(c->tokens), *tools = json_object_get(talk, "tools");
@@ -353,7 +353,7 @@ static bool find_end(struct talk *t, size_t i, size_t begin, size_t *end)
     return held(t, &t->told, begin, words, end);
 }
 
-static tess_status find_turns(struct talk *t, tess_spans *spans)
+static tess_status find_turns(struct talk *t, tess_text_spans *spans)
 {
     const json_t *all = json_object_get(t->talk, "messages");
     for (size_t i = 0, begin, end; i < json_array_size(all); i++) {
@@ -362,7 +362,7 @@ static tess_status find_turns(struct talk *t, tess_spans *spans)
             t->asked.length == t->told.length && !memcmp(t->asked.data, t->told.data, t->told.length))
             continue; /* the template leaves it out */
         if (!find_begin(t, i, &begin) || !find_end(t, i, begin, &end)) return not_found(t, i);
-        tess_spans_add(spans, begin, end);
+        tess_text_spans_add(spans, begin, end);
     }
     return TESS_OK;
 }
@@ -382,8 +382,8 @@ static tess_status tokens_before(const tess_tokenizer *t, const char *where, con
 }
 
 /* Labels of the tokens that any byte of a span is in. */
-static tess_status label(const tess_tokenizer *t, const char *where, const tess_bytes *text, const tess_spans *spans,
-                         const tess_ids *ids, size_t from, tess_ids *labels)
+static tess_status label(const tess_tokenizer *t, const char *where, const tess_bytes *text,
+                         const tess_text_spans *spans, const tess_ids *ids, size_t from, tess_ids *labels)
 {
     size_t begin, end;
     bool whole;
@@ -403,7 +403,7 @@ tess_status tess_chat_encode(const tess_chat *c, const tess_tokenizer *t, const 
 {
     enum { NO_TARGET = -100 };
     struct talk k = {.c = c, .where = where, .talk = talk};
-    tess_spans spans = {0};
+    tess_text_spans spans = {0};
     const size_t from = ids->count;
     tess_status status = check_messages(where, talk);
     if (status == TESS_OK) status = render(c, where, talk, SIZE_MAX, false, &k.full, &spans);
@@ -411,7 +411,7 @@ tess_status tess_chat_encode(const tess_chat *c, const tess_tokenizer *t, const 
     if (status == TESS_OK && !all && !c->marks) status = find_turns(&k, &spans);
     for (size_t i = from; i < ids->count; i++) tess_ids_push(labels, all ? ids->id[i] : NO_TARGET);
     if (status == TESS_OK && !all) status = label(t, where, &k.full, &spans, ids, from, labels);
-    tess_spans_free(&spans);
+    tess_text_spans_free(&spans);
     free(k.full.data);
     free(k.asked.data);
     free(k.told.data);

@@ -15,13 +15,13 @@
 #include <jansson.h>
 
 /* Stretches of a text: begin, end, begin, end, ... in bytes. */
-typedef struct tess_spans {
+typedef struct tess_text_spans {
     size_t *at, count, room;
-} tess_spans;
+} tess_text_spans;
 /* Appends a stretch. */
-void tess_spans_add(tess_spans *s, size_t begin, size_t end);
+void tess_text_spans_add(tess_text_spans *s, size_t begin, size_t end);
 /* Frees them. */
-void tess_spans_free(tess_spans *s);
+void tess_text_spans_free(tess_text_spans *s);
 
 typedef struct tess_chat tess_chat;
 /* Opens what a model's directory has for conversations: chat_template.jinja, or chat_template of tokenizer_config.json.

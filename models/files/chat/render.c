@@ -367,7 +367,7 @@ static void run_generation(tess_tpl_run *r, const tess_tpl_node *n)
     r->scope = scope.outer;
     if (r->spans && r->out != r->root && r->status == TESS_OK)
         tess_tpl_fail(r, "{%% generation %%} within a macro or a set is not supported");
-    if (r->spans && r->out->length > begin) tess_spans_add(r->spans, begin, r->out->length);
+    if (r->spans && r->out->length > begin) tess_text_spans_add(r->spans, begin, r->out->length);
 }
 
 static void run_macro(tess_tpl_run *r, const tess_tpl_node *n)
@@ -443,7 +443,7 @@ static tess_tpl_value call_macro(tess_tpl_run *r, const tess_tpl_node *n, const 
 }
 
 tess_status tess_tpl_render(const tess_tpl_node *root, const char *where, const json_t *variables, tess_bytes *out,
-                            tess_spans *spans)
+                            tess_text_spans *spans)
 {
     tess_tpl_run r = {.arena = tess_arena_new(),
                       .where = where,

@@ -3,7 +3,7 @@
 #include "runtime/runtime_base.h"
 #include <stdlib.h>
 
-void tess_spans_add(tess_spans *s, size_t begin, size_t end)
+void tess_text_spans_add(tess_text_spans *s, size_t begin, size_t end)
 {
     if (s->count + 2 > s->room) {
         s->room = 2 * s->room + 16;
@@ -13,8 +13,8 @@ void tess_spans_add(tess_spans *s, size_t begin, size_t end)
     s->at[s->count++] = end;
 }
 
-void tess_spans_free(tess_spans *s)
+void tess_text_spans_free(tess_text_spans *s)
 {
     free(s->at);
-    *s = (tess_spans){0};
+    *s = (tess_text_spans){0};
 }

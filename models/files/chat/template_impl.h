@@ -195,7 +195,7 @@ struct tess_tpl_run {
     tess_tpl_scope *scope, *global;
     tess_bytes *out, *root; /* where text goes; where the template's goes */
     enum { TPL_ON, TPL_BREAKS, TPL_CONTINUES } flow;
-    tess_spans *spans; /* what {% generation %} marks */
+    tess_text_spans *spans; /* what {% generation %} marks */
     /* Runs a macro: render.c's, for calls.c below it. */
     tess_tpl_value (*macro)(tess_tpl_run *r, const tess_tpl_node *macro, const tess_tpl_args *a);
 };
@@ -286,6 +286,6 @@ bool tess_tpl_test(tess_tpl_run *r, const char *name, tess_tpl_value v, const te
 
 /* Renders; `variables` is a JSON object. Spans may be NULL. */
 tess_status tess_tpl_render(const tess_tpl_node *root, const char *where, const json_t *variables, tess_bytes *out,
-                            tess_spans *spans) TESS_NODISCARD;
+                            tess_text_spans *spans) TESS_NODISCARD;
 
 #endif

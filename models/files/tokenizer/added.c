@@ -6,8 +6,7 @@
 
 /* ---- reading ---- */
 
-static tess_status read_match(const tess_reading *r, const char *field, const tess_normalizer *normalizer,
-                              tess_added *a)
+static tess_status read_match(const tess_reader *r, const char *field, const tess_normalizer *normalizer, tess_added *a)
 {
     a->match = a->content;
     if (!a->normalized || !normalizer) return TESS_OK;
@@ -23,7 +22,7 @@ static tess_status read_match(const tess_reading *r, const char *field, const te
     return tess_file_error(r->path, field, "\"%s\" is nothing any more once it is normalized", a->content.bytes);
 }
 
-static tess_status read_one(const tess_reading *r, const json_t *json, const tess_normalizer *normalizer,
+static tess_status read_one(const tess_reader *r, const json_t *json, const tess_normalizer *normalizer,
                             const tess_vocab *vocab, tess_tokens *tokens, const char *field, tess_added *a)
 {
     const json_t *content = json_object_get(json, "content"), *id = json_object_get(json, "id");
@@ -47,7 +46,7 @@ static tess_status read_one(const tess_reading *r, const json_t *json, const tes
     return TESS_OK;
 }
 
-tess_status tess_added_read(const tess_reading *r, const json_t *json, const tess_normalizer *normalizer,
+tess_status tess_added_read(const tess_reader *r, const json_t *json, const tess_normalizer *normalizer,
                             const tess_vocab *vocab, tess_tokens *tokens, tess_added **added, size_t *count)
 {
     if (json && !json_is_null(json) && !json_is_array(json))
@@ -70,7 +69,7 @@ static int compare(const void *a, const void *b)
     return first ? first : (x->length < y->length) - (x->length > y->length);
 }
 
-void tess_added_set_make(const tess_reading *r, const tess_added *added, size_t count, bool normalized,
+void tess_added_set_make(const tess_reader *r, const tess_added *added, size_t count, bool normalized,
                          tess_added_set *set)
 {
     set->token = tess_arena_get(r->arena, (count + 1) * sizeof *set->token);

@@ -64,7 +64,7 @@ static bool add_merge(tess_bpe *b, int32_t left, int32_t right, int32_t id)
 /* ---- reading ---- */
 
 /* One merge, "a b" or ["a", "b"], as the ids of a, b and ab; `names` knows tokens as they are written. */
-static tess_status read_merge(const tess_reading *r, tess_bpe *b, const tess_vocab *names, const json_t *merge,
+static tess_status read_merge(const tess_reader *r, tess_bpe *b, const tess_vocab *names, const json_t *merge,
                               size_t index)
 {
     char field[64];
@@ -94,7 +94,7 @@ static tess_status read_merge(const tess_reading *r, tess_bpe *b, const tess_voc
 }
 
 /* Tokens are written in the alphabet of bytes: from here on they are those bytes. */
-static tess_status read_alphabet(const tess_reading *r, tess_bpe *b, tess_tokens *tokens, tess_vocab *vocab)
+static tess_status read_alphabet(const tess_reader *r, tess_bpe *b, tess_tokens *tokens, tess_vocab *vocab)
 {
     for (int c = 0; c < 256; c++) b->byte_id[c] = -1;
     for (int32_t id = 0; id < tokens->count; id++) {
@@ -110,7 +110,7 @@ static tess_status read_alphabet(const tess_reading *r, tess_bpe *b, tess_tokens
     return TESS_OK;
 }
 
-static tess_status check_settings(const tess_reading *r, const json_t *model)
+static tess_status check_settings(const tess_reader *r, const json_t *model)
 {
     static const char *const affix[] = {"model.continuing_subword_prefix", "model.end_of_word_suffix"};
     const json_t *dropout = json_object_get(model, "dropout");
@@ -124,7 +124,7 @@ static tess_status check_settings(const tess_reading *r, const json_t *model)
     return TESS_OK;
 }
 
-tess_status tess_bpe_read(const tess_reading *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
+tess_status tess_bpe_read(const tess_reader *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
                           tess_vocab *names, tess_bpe **out, bool *may_cut)
 {
     const json_t *merges = json_object_get(model, "merges");

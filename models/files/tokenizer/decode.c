@@ -32,7 +32,7 @@ static void decode(const tess_tokenizer *t, const int32_t *ids, size_t count, te
         n = 0;
     }
     if (n)
-        tess_decoder_apply(t->decoder, token, n, out);
+        tess_token_decoder_apply(t->decoder, token, n, out);
     else
         tess_bytes_add_lossy(out, bytes.data, bytes.length);
     free(bytes.data);

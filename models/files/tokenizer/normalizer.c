@@ -37,11 +37,11 @@ static const tess_member members[] = {{STRIP, "strip_left", TESS_MEMBER_FLAG, AT
                                       {PRECOMPILED, "precompiled_charsmap", TESS_MEMBER_TEXT, AT(content)},
                                       {PRECOMPILED, "clusters", TESS_MEMBER_FLAG, AT(clusters)}};
 
-static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, int kind, void *all);
+static tess_status read_part(const tess_reader *r, const char *field, const json_t *json, int kind, void *all);
 static const tess_part_reader reader = {
     "normalizer", "normalizers", NAME, KINDS, PARTS, members, sizeof members / sizeof *members, read_part, NULL};
 
-static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, int kind, void *all)
+static tess_status read_part(const tess_reader *r, const char *field, const json_t *json, int kind, void *all)
 {
     tess_normalizer *n = all;
     TESS_TRY(tess_parts_more(r, &reader, field, PARTS, &n->parts));
@@ -56,7 +56,7 @@ static tess_status read_part(const tess_reading *r, const char *field, const jso
     return tess_json_flag(r, field, json, "strip_accents", p->lower, &p->accents);
 }
 
-tess_status tess_normalizer_read(const tess_reading *r, const char *field, const json_t *json, tess_normalizer **n)
+tess_status tess_normalizer_read(const tess_reader *r, const char *field, const json_t *json, tess_normalizer **n)
 {
     *n = json && !json_is_null(json) ? tess_alloc(sizeof **n) : NULL;
     return tess_parts_read(r, &reader, field, json, *n);

@@ -8,7 +8,7 @@ static const char SPACE[] = "\\p{Z}\\x09-\\x0d\\x85";
 static const char WORD[] = "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}"
                            "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}";
 
-static tess_status translate(const tess_reading *r, const char *field, const char *in, char **out)
+static tess_status translate(const tess_reader *r, const char *field, const char *in, char **out)
 {
     char *o = *out = tess_arena_get(r->arena, strlen(in) * (sizeof WORD + 4) + 1);
     bool set = false, repeat = false; /* inside of [] and {n,m} */
@@ -39,7 +39,7 @@ static tess_status translate(const tess_reading *r, const char *field, const cha
     return TESS_OK;
 }
 
-static tess_status compile(const tess_reading *r, const char *field, const char *text, bool literal, tess_pattern *p)
+static tess_status compile(const tess_reader *r, const char *field, const char *text, bool literal, tess_pattern *p)
 {
     int error;
     uint32_t empty;
@@ -63,12 +63,12 @@ static tess_status compile(const tess_reading *r, const char *field, const char 
     return tess_file_error(r->path, field, "\"%s\" matches nothing at all, which is not supported", text);
 }
 
-tess_status tess_pattern_make(const tess_reading *r, const char *field, const char *regex, tess_pattern *p)
+tess_status tess_pattern_make(const tess_reader *r, const char *field, const char *regex, tess_pattern *p)
 {
     return compile(r, field, regex, false, p);
 }
 
-tess_status tess_pattern_read(const tess_reading *r, const char *field, const json_t *json, tess_pattern *p)
+tess_status tess_pattern_read(const tess_reader *r, const char *field, const json_t *json, tess_pattern *p)
 {
     const char *regex = tess_json_text(json, "Regex"), *literal = tess_json_text(json, "String");
     *p = (tess_pattern){0};

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tess_status push_id(const tess_reading *r, const char *field, const json_t *id, tess_ids *ids)
+static tess_status push_id(const tess_reader *r, const char *field, const json_t *id, tess_ids *ids)
 {
     if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= TESS_IDS)
         return tess_file_error(r->path, field, "expected an id from 0 to %d", TESS_IDS - 1);
@@ -13,7 +13,7 @@ static tess_status push_id(const tess_reading *r, const char *field, const json_
 
 /* {"single": [{"SpecialToken": {"id": "[CLS]"}}, {"Sequence": {"id": "A"}}, ...], "special_tokens": {"[CLS]": {"ids":
  * [..]}}} */
-static tess_status read_template(const tess_reading *r, const char *field, const json_t *json, tess_ids side[2])
+static tess_status read_template(const tess_reader *r, const char *field, const json_t *json, tess_ids side[2])
 {
     const json_t *single = json_object_get(json, "single"), *known = json_object_get(json, "special_tokens");
     int texts = 0;
@@ -33,7 +33,7 @@ static tess_status read_template(const tess_reading *r, const char *field, const
 }
 
 /* {"cls": ["[CLS]", 101], "sep": ["[SEP]", 102]} */
-static tess_status read_pair(const tess_reading *r, const char *field, const json_t *json, tess_ids side[2])
+static tess_status read_pair(const tess_reader *r, const char *field, const json_t *json, tess_ids side[2])
 {
     static const char *const name[2] = {"cls", "sep"};
     for (int i = 0; i < 2; i++)
@@ -45,7 +45,7 @@ static tess_status read_pair(const tess_reading *r, const char *field, const jso
 enum kind { TEMPLATE, BERT, ROBERTA, BYTE_LEVEL, KINDS };
 static const char *const NAME[KINDS] = {"TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel"};
 
-static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, int kind, void *all)
+static tess_status read_part(const tess_reader *r, const char *field, const json_t *json, int kind, void *all)
 {
     tess_around *around = all;
     tess_ids side[2] = {0};
@@ -63,7 +63,7 @@ static tess_status read_part(const tess_reading *r, const char *field, const jso
     return status;
 }
 
-tess_status tess_around_read(const tess_reading *r, const char *field, const json_t *json, tess_around *around)
+tess_status tess_around_read(const tess_reader *r, const char *field, const json_t *json, tess_around *around)
 {
     static const tess_part_reader reader = {
         .what = "post-processor", .list = "processors", .type = NAME, .types = KINDS, .deepest = 8, .read = read_part};

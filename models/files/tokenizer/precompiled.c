@@ -36,7 +36,7 @@ static bool decode_base64(const char *in, uint8_t *out, size_t *bytes)
     return !*in;
 }
 
-tess_status tess_charsmap_read(const tess_reading *r, const char *field, const char *base64, tess_charsmap **map)
+tess_status tess_charsmap_read(const tess_reader *r, const char *field, const char *base64, tess_charsmap **map)
 {
     size_t bytes;
     uint8_t *data = tess_arena_get(r->arena, strlen(base64) + 8);

@@ -41,8 +41,8 @@ struct tess_split {
 
 /* ---- reading ---- */
 
-static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, int kind, void *all);
-static tess_status enter(const tess_reading *r, const char *field, void *all)
+static tess_status read_part(const tess_reader *r, const char *field, const json_t *json, int kind, void *all);
+static tess_status enter(const tess_reader *r, const char *field, void *all)
 {
     if (!((tess_pretokenizer *)all)->byte_level) return TESS_OK;
     return tess_file_error(r->path, field, "is not supported behind ByteLevel, which is to be the last");
@@ -62,7 +62,7 @@ static const tess_part_reader reader = {"pre-tokenizer",
                                         read_part,
                                         enter};
 
-static tess_status add_split(const tess_reading *r, const char *field, tess_pretokenizer *p, struct tess_split **s)
+static tess_status add_split(const tess_reader *r, const char *field, tess_pretokenizer *p, struct tess_split **s)
 {
     TESS_TRY(tess_parts_more(r, &reader, field, TESS_SPLITS, &p->splits));
     *s = &p->split[p->splits - 1];
@@ -70,7 +70,7 @@ static tess_status add_split(const tess_reading *r, const char *field, tess_pret
     return TESS_OK;
 }
 
-static tess_status read_behavior(const tess_reading *r, const char *field, const json_t *json, struct tess_split *s)
+static tess_status read_behavior(const tess_reader *r, const char *field, const json_t *json, struct tess_split *s)
 {
     const char *name = tess_json_text(json, "behavior");
     int b = 0;
@@ -81,7 +81,7 @@ static tess_status read_behavior(const tess_reading *r, const char *field, const
     return TESS_OK;
 }
 
-static tess_status read_metaspace(const tess_reading *r, const char *field, const json_t *json, struct tess_split *s)
+static tess_status read_metaspace(const tess_reader *r, const char *field, const json_t *json, struct tess_split *s)
 {
     static const char *const scheme[] = {"always", "first", "never"};
     const json_t *name = json_object_get(json, "prepend_scheme"), *add = json_object_get(json, "add_prefix_space");
@@ -104,7 +104,7 @@ static tess_status read_metaspace(const tess_reading *r, const char *field, cons
 /* GPT-2's words. */
 static const char GPT2_WORDS[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
-static tess_status read_byte_level(const tess_reading *r, const char *field, const json_t *json, tess_pretokenizer *p,
+static tess_status read_byte_level(const tess_reader *r, const char *field, const json_t *json, tess_pretokenizer *p,
                                    struct tess_split *s)
 {
     bool prefix, regex;
@@ -130,7 +130,7 @@ static bool is_sign(uint32_t c)
     return !tess_is_word(c) && !tess_is_space(c);
 }
 
-static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, int kind, void *all)
+static tess_status read_part(const tess_reader *r, const char *field, const json_t *json, int kind, void *all)
 {
     tess_pretokenizer *p = all;
     struct tess_split *s;
@@ -175,7 +175,7 @@ static tess_status read_part(const tess_reading *r, const char *field, const jso
     }
 }
 
-tess_status tess_pretokenizer_read(const tess_reading *r, const char *field, const json_t *json, tess_pretokenizer *p)
+tess_status tess_pretokenizer_read(const tess_reader *r, const char *field, const json_t *json, tess_pretokenizer *p)
 {
     *p = (tess_pretokenizer){.split = tess_arena_get(r->arena, (TESS_SPLITS + 1) * sizeof *p->split)};
     return tess_parts_read(r, &reader, field, json, p);

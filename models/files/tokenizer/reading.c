@@ -2,7 +2,7 @@
 #include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <string.h>
 
-tess_status tess_json_flag(const tess_reading *r, const char *field, const json_t *object, const char *name,
+tess_status tess_json_flag(const tess_reader *r, const char *field, const json_t *object, const char *name,
                            bool otherwise, bool *flag)
 {
     const json_t *value = json_object_get(object, name);
@@ -12,22 +12,22 @@ tess_status tess_json_flag(const tess_reading *r, const char *field, const json_
     return TESS_OK;
 }
 
-const char *tess_field(const tess_reading *r, const char *field, const char *name)
+const char *tess_field(const tess_reader *r, const char *field, const char *name)
 {
     return tess_arena_format(r->arena, "%s.%s", field, name);
 }
 
-const char *tess_field_at(const tess_reading *r, const char *field, const char *name, size_t index)
+const char *tess_field_at(const tess_reader *r, const char *field, const char *name, size_t index)
 {
     return tess_arena_format(r->arena, "%s.%s[%zu]", field, name, index);
 }
 
-tess_token tess_token_copy(const tess_reading *r, const char *s, size_t n)
+tess_token tess_token_copy(const tess_reader *r, const char *s, size_t n)
 {
     return (tess_token){memcpy(tess_arena_get(r->arena, n + 1), s, n), n};
 }
 
-static tess_status read_member(const tess_reading *r, const char *field, const json_t *json, const tess_member *m,
+static tess_status read_member(const tess_reader *r, const char *field, const json_t *json, const tess_member *m,
                                void *to)
 {
     const json_t *value = json_object_get(json, m->name);
@@ -48,7 +48,7 @@ static tess_status read_member(const tess_reading *r, const char *field, const j
     return TESS_OK;
 }
 
-tess_status tess_members_read(const tess_reading *r, const tess_part_reader *reader, const char *field,
+tess_status tess_members_read(const tess_reader *r, const tess_part_reader *reader, const char *field,
                               const json_t *json, int type, void *part)
 {
     for (size_t i = 0; i < reader->members; i++)
@@ -57,7 +57,7 @@ tess_status tess_members_read(const tess_reading *r, const tess_part_reader *rea
     return TESS_OK;
 }
 
-tess_status tess_parts_more(const tess_reading *r, const tess_part_reader *reader, const char *field, int most,
+tess_status tess_parts_more(const tess_reader *r, const tess_part_reader *reader, const char *field, int most,
                             int *count)
 {
     if (*count == most)
@@ -66,7 +66,7 @@ tess_status tess_parts_more(const tess_reading *r, const tess_part_reader *reade
     return TESS_OK;
 }
 
-static tess_status read_part(const tess_reading *r, const tess_part_reader *reader, const char *field,
+static tess_status read_part(const tess_reader *r, const tess_part_reader *reader, const char *field,
                              const json_t *json, int depth, void *all)
 {
     const char *type = tess_json_text(json, "type");
@@ -86,8 +86,8 @@ static tess_status read_part(const tess_reading *r, const tess_part_reader *read
     return tess_file_error(r->path, field, "%s %.60s is not supported", reader->what, type);
 }
 
-tess_status tess_parts_read(const tess_reading *r, const tess_part_reader *reader, const char *field,
-                            const json_t *json, void *all)
+tess_status tess_parts_read(const tess_reader *r, const tess_part_reader *reader, const char *field, const json_t *json,
+                            void *all)
 {
     return !json || json_is_null(json) ? TESS_OK : read_part(r, reader, field, json, 0, all);
 }

@@ -20,7 +20,7 @@ struct piece {
     enum kind kind;
 };
 struct model {
-    const tess_reading *r;
+    const tess_reader *r;
     struct piece *piece;
     size_t count, room;
     int64_t kind, unknown;
@@ -337,7 +337,7 @@ static json_t *make_root(const struct model *m, bool once)
     return root;
 }
 
-tess_status tess_sentencepiece_read(const tess_reading *r, const char *bytes, size_t n, const json_t *config,
+tess_status tess_sentencepiece_read(const tess_reader *r, const char *bytes, size_t n, const json_t *config,
                                     json_t **root)
 {
     struct model m = {.r = r, .kind = UNIGRAM, .unknown = -1, .prefix = true, .collapses = true, .escapes = true};

@@ -16,7 +16,7 @@ struct part {
     bool cleans;        /* WordPiece */
 };
 enum { PARTS = 16 };
-struct tess_decoder {
+struct tess_token_decoder {
     struct part part[PARTS];
     int parts;
 };
@@ -63,13 +63,13 @@ static const tess_member members[] = {{METASPACE, "replacement", TESS_MEMBER_CHA
                                       {REPLACE, "content", TESS_MEMBER_TEXT, AT(content)},
                                       {REPLACE, "pattern", TESS_MEMBER_PATTERN, AT(pattern)}};
 
-static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, int kind, void *all);
+static tess_status read_part(const tess_reader *r, const char *field, const json_t *json, int kind, void *all);
 static const tess_part_reader reader = {
     "decoder", "decoders", NAME, KINDS, PARTS, members, sizeof members / sizeof *members, read_part, NULL};
 
-static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, int kind, void *all)
+static tess_status read_part(const tess_reader *r, const char *field, const json_t *json, int kind, void *all)
 {
-    tess_decoder *d = all;
+    tess_token_decoder *d = all;
     const char *scheme = tess_json_text(json, "prepend_scheme");
     TESS_TRY(tess_parts_more(r, &reader, field, PARTS, &d->parts));
     struct part *p = &d->part[d->parts - 1];
@@ -78,24 +78,24 @@ static tess_status read_part(const tess_reading *r, const char *field, const jso
     return tess_members_read(r, &reader, field, json, kind, p);
 }
 
-tess_status tess_decoder_read(const tess_reading *r, const char *field, const json_t *json, tess_decoder **d)
+tess_status tess_token_decoder_read(const tess_reader *r, const char *field, const json_t *json, tess_token_decoder **d)
 {
     *d = json && !json_is_null(json) ? tess_alloc(sizeof **d) : NULL;
     return tess_parts_read(r, &reader, field, json, *d);
 }
 
-void tess_decoder_free(tess_decoder *d)
+void tess_token_decoder_free(tess_token_decoder *d)
 {
     for (int i = 0; d && i < d->parts; i++) tess_pattern_free(&d->part[i].pattern);
     free(d);
 }
 
-bool tess_decoder_byte_level(const tess_decoder *d)
+bool tess_token_decoder_byte_level(const tess_token_decoder *d)
 {
     return d && d->parts && d->part[0].kind == BYTE_LEVEL;
 }
 
-bool tess_decoder_blanks(const tess_decoder *d)
+bool tess_token_decoder_blanks(const tess_token_decoder *d)
 {
     for (int i = 0; d && i < d->parts; i++) {
         const struct part *p = &d->part[i];
@@ -271,7 +271,7 @@ static void act(const struct part *p, pcre2_match_data *match, const struct list
     if (k == REPLACE) replace(p, match, in, out);
 }
 
-void tess_decoder_apply(const tess_decoder *d, const tess_token *token, size_t count, tess_bytes *out)
+void tess_token_decoder_apply(const tess_token_decoder *d, const tess_token *token, size_t count, tess_bytes *out)
 {
     struct list list[2] = {0};
     pcre2_match_data *match = pcre2_match_data_create(1, NULL);

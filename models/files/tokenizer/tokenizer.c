@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static tess_status read_model(const tess_reading *r, tess_tokenizer *t, const json_t *model, bool *may_cut)
+static tess_status read_model(const tess_reader *r, tess_tokenizer *t, const json_t *model, bool *may_cut)
 {
     const json_t *type = json_object_get(model, "type");
     if (!json_is_object(model)) return tess_file_error(r->path, "model", "expected an object");
@@ -22,10 +22,10 @@ static tess_status read_model(const tess_reading *r, tess_tokenizer *t, const js
     return tess_file_error(r->path, "model.type", "%.60s is not supported, only BPE, Unigram and WordPiece", name);
 }
 
-static tess_status read_decoder(const tess_reading *r, tess_tokenizer *t, const json_t *json)
+static tess_status read_decoder(const tess_reader *r, tess_tokenizer *t, const json_t *json)
 {
-    TESS_TRY(tess_decoder_read(r, "decoder", json, &t->decoder));
-    if (t->decoder && tess_decoder_byte_level(t->decoder) != t->pretokenizer.byte_level)
+    TESS_TRY(tess_token_decoder_read(r, "decoder", json, &t->decoder));
+    if (t->decoder && tess_token_decoder_byte_level(t->decoder) != t->pretokenizer.byte_level)
         return tess_file_error(r->path, "decoder",
                                t->pretokenizer.byte_level
                                    ? "only ByteLevel is supported behind a ByteLevel pre-tokenizer"
@@ -36,7 +36,7 @@ static tess_status read_decoder(const tess_reading *r, tess_tokenizer *t, const 
 /* What each token adds to a text, as near as that can be said of one alone. */
 static void show_tokens(tess_tokenizer *t)
 {
-    const bool blanks = tess_decoder_blanks(t->decoder);
+    const bool blanks = tess_token_decoder_blanks(t->decoder);
     int32_t byte_id[256];
     tess_vocab_byte_tokens(t->vocab, byte_id);
     t->shown = tess_arena_get(t->arena, ((size_t)t->tokens.count + 1) * sizeof *t->shown);
@@ -64,7 +64,7 @@ static void show_tokens(tess_tokenizer *t)
 /* Truncation and padding shape batches; they are not part of what a text's tokens are. */
 static tess_status read_all(tess_tokenizer *t, const json_t *root)
 {
-    const tess_reading r = {t->arena, t->path};
+    const tess_reader r = {t->arena, t->path};
     bool ends = false; /* words may end before U+2581 */
     TESS_TRY(tess_normalizer_read(&r, "normalizer", json_object_get(root, "normalizer"), &t->normalizer));
     TESS_TRY(tess_pretokenizer_read(&r, "pre_tokenizer", json_object_get(root, "pre_tokenizer"), &t->pretokenizer));
@@ -104,7 +104,7 @@ static void read_names(tess_tokenizer *t, const json_t *root)
         if (!json_is_string(name) || !json_is_integer(id)) continue;
         if (json_integer_value(id) < 0 || json_integer_value(id) >= INT32_MAX) continue;
         tess_added *a = &t->added[t->added_count++];
-        a->content = tess_token_copy(&(tess_reading){t->arena, t->path}, json_string_value(name),
+        a->content = tess_token_copy(&(tess_reader){t->arena, t->path}, json_string_value(name),
                                      strlen(json_string_value(name)));
         a->id = (int32_t)json_integer_value(id);
         if (a->id >= t->vocab_size) t->vocab_size = a->id + 1;
@@ -124,7 +124,7 @@ static tess_tokenizer *new_tokenizer(const char *path)
 /* Other files than tokenizer.json, as the object that it would have. */
 static tess_status make_root(tess_tokenizer *t, const char *dir, json_t **root)
 {
-    TESS_TRY(tess_tokenizer_files_read(&(tess_reading){t->arena, t->path}, dir, root));
+    TESS_TRY(tess_tokenizer_files_read(&(tess_reader){t->arena, t->path}, dir, root));
     char *text = json_dumps(*root, JSON_COMPACT);
     t->sum = tess_sum_bytes(TESS_SUM, text, strlen(text));
     free(text);
@@ -179,7 +179,7 @@ void tess_tokenizer_free(tess_tokenizer *t)
     tess_workspaces_free(t);
     tess_normalizer_free(t->normalizer);
     tess_pretokenizer_free(&t->pretokenizer);
-    tess_decoder_free(t->decoder);
+    tess_token_decoder_free(t->decoder);
     tess_bpe_free(t->bpe);
     tess_unigram_free(t->unigram);
     if (t->names != t->vocab) tess_vocab_free(t->names);

@@ -62,7 +62,7 @@ char *tess_tokenizer_lack(const char *dir)
 /* ---- what the files beside it say ---- */
 
 struct beside {
-    const tess_reading *r;
+    const tess_reader *r;
     const char *dir;
     json_t *config, *map, *added_tokens, *model; /* files as objects; NULL: it has none */
     const struct kind *kind;
@@ -326,7 +326,7 @@ static tess_status read_beside(struct beside *b, bool pairs, json_t **root)
     return add_all(b, *root);
 }
 
-tess_status tess_tokenizer_files_read(const tess_reading *r, const char *dir, json_t **root)
+tess_status tess_tokenizer_files_read(const tess_reader *r, const char *dir, json_t **root)
 {
     struct beside b = {.r = r, .dir = dir};
     const size_t n = strlen(r->path);

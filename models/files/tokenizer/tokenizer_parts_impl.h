@@ -27,16 +27,16 @@
 /* ---- reading.c --------------------------------------------------------------------------------------------------- */
 
 /* Where parts are read: their memory is the arena's, and errors name the file. */
-typedef struct tess_reading {
+typedef struct tess_reader {
     tess_arena *arena;
     const char *path;
-} tess_reading;
+} tess_reader;
 /* Reads true or false, `otherwise` where the field is missing; anything else is an error. */
-tess_status tess_json_flag(const tess_reading *r, const char *field, const json_t *object, const char *name,
+tess_status tess_json_flag(const tess_reader *r, const char *field, const json_t *object, const char *name,
                            bool otherwise, bool *flag) TESS_NODISCARD;
 /* Makes "field.name" in the arena, and "field.name[index]". */
-const char *tess_field(const tess_reading *r, const char *field, const char *name);
-const char *tess_field_at(const tess_reading *r, const char *field, const char *name, size_t index);
+const char *tess_field(const tess_reader *r, const char *field, const char *name);
+const char *tess_field_at(const tess_reader *r, const char *field, const char *name, size_t index);
 
 /* Bytes of the arena, ended by a 0 beside; of a token NULL: none has this id. */
 typedef struct tess_token {
@@ -44,7 +44,7 @@ typedef struct tess_token {
     size_t length;
 } tess_token;
 /* Copies bytes to the arena. */
-tess_token tess_token_copy(const tess_reading *r, const char *s, size_t n);
+tess_token tess_token_copy(const tess_reader *r, const char *s, size_t n);
 
 /* Members of a part's object, each with its place in the part's struct; an error names the one that is wrong. */
 typedef enum tess_member_kind {
@@ -69,17 +69,17 @@ typedef struct tess_part_reader {
     const tess_member *member; /* `members` of them, in the order of their kinds */
     size_t members;
     /* Reads a part of kind `type` beyond its members; its Sequence and the parts before it are in `all`. */
-    tess_status (*read)(const tess_reading *r, const char *field, const json_t *json, int type, void *all);
-    tess_status (*enter)(const tess_reading *r, const char *field, void *all); /* is called for each; NULL: nothing */
+    tess_status (*read)(const tess_reader *r, const char *field, const json_t *json, int type, void *all);
+    tess_status (*enter)(const tess_reader *r, const char *field, void *all); /* is called for each; NULL: nothing */
 } tess_part_reader;
 /* Reads the field; null, or none, is nothing. */
-tess_status tess_parts_read(const tess_reading *r, const tess_part_reader *reader, const char *field,
-                            const json_t *json, void *all) TESS_NODISCARD;
+tess_status tess_parts_read(const tess_reader *r, const tess_part_reader *reader, const char *field, const json_t *json,
+                            void *all) TESS_NODISCARD;
 /* Reads the members that a part of this kind has into its struct. */
-tess_status tess_members_read(const tess_reading *r, const tess_part_reader *reader, const char *field,
+tess_status tess_members_read(const tess_reader *r, const tess_part_reader *reader, const char *field,
                               const json_t *json, int type, void *part) TESS_NODISCARD;
 /* Counts one part more, of which there are at most `most`. */
-tess_status tess_parts_more(const tess_reading *r, const tess_part_reader *reader, const char *field, int most,
+tess_status tess_parts_more(const tess_reader *r, const tess_part_reader *reader, const char *field, int most,
                             int *count) TESS_NODISCARD;
 
 /* ---- pattern.c: what is searched for, in normalizers, pre-tokenizers and decoders -------------------------------- */
@@ -90,10 +90,10 @@ typedef struct tess_pattern {
     size_t length;    /* of a literal; 0: a regular expression */
 } tess_pattern;
 /* Reads {"Regex": "..."} or {"String": "..."}. */
-tess_status tess_pattern_read(const tess_reading *r, const char *field, const json_t *json,
+tess_status tess_pattern_read(const tess_reader *r, const char *field, const json_t *json,
                               tess_pattern *p) TESS_NODISCARD;
 /* Makes one of a regular expression as Oniguruma has them. */
-tess_status tess_pattern_make(const tess_reading *r, const char *field, const char *regex,
+tess_status tess_pattern_make(const tess_reader *r, const char *field, const char *regex,
                               tess_pattern *p) TESS_NODISCARD;
 void tess_pattern_free(tess_pattern *p);
 /* Finds the first match at or behind `from`. `found` false: none. The error has no place yet. */
@@ -105,7 +105,7 @@ bool tess_pattern_spans_blank(const tess_pattern *p);
 /* ---- precompiled.c: sentencepiece's table of replacements -------------------------------------------------------- */
 
 typedef struct tess_charsmap tess_charsmap;
-tess_status tess_charsmap_read(const tess_reading *r, const char *field, const char *base64,
+tess_status tess_charsmap_read(const tess_reader *r, const char *field, const char *base64,
                                tess_charsmap **map) TESS_NODISCARD;
 /* Appends what the table makes of a text, cluster by cluster as transformers looks them up, or the longest that it has
  * each time, as sentencepiece does. */
@@ -124,7 +124,7 @@ typedef struct tess_normal {
 } tess_normal;
 typedef struct tess_normalizer tess_normalizer;
 /* Reads the field; null is NULL. */
-tess_status tess_normalizer_read(const tess_reading *r, const char *field, const json_t *json,
+tess_status tess_normalizer_read(const tess_reader *r, const char *field, const json_t *json,
                                  tess_normalizer **normalizer) TESS_NODISCARD;
 void tess_normalizer_free(tess_normalizer *normalizer);
 tess_status tess_normalize(const tess_normalizer *normalizer, pcre2_match_data *match, tess_normal *io) TESS_NODISCARD;
@@ -140,7 +140,7 @@ typedef struct tess_pretokenizer {
     int splits;
     bool byte_level; /* words are bytes */
 } tess_pretokenizer;
-tess_status tess_pretokenizer_read(const tess_reading *r, const char *field, const json_t *json,
+tess_status tess_pretokenizer_read(const tess_reader *r, const char *field, const json_t *json,
                                    tess_pretokenizer *p) TESS_NODISCARD;
 /* Makes words end before U+2581, for a model in which no token has it behind another character. */
 void tess_pretokenizer_end_words(tess_pretokenizer *p);
@@ -198,7 +198,7 @@ typedef struct tess_tokens {
 } tess_tokens;
 enum { TESS_IDS = 1 << 22 };
 /* Sets the token of an id; an id that has another is an error that names the field. */
-tess_status tess_tokens_set(const tess_reading *r, tess_tokens *t, const char *field, int64_t id,
+tess_status tess_tokens_set(const tess_reader *r, tess_tokens *t, const char *field, int64_t id,
                             tess_token token) TESS_NODISCARD;
 
 /* Room to work in, one a thread; zeroed at first. */
@@ -212,14 +212,14 @@ typedef struct tess_bpe tess_bpe;
 /* Reads a model whose words are characters, or, where names is not vocab, bytes: names then has the tokens as they are
  * written, vocab by their bytes. *may_cut becomes whether a word of characters that is cut before each U+2581 behind
  * another character is the same ids. */
-tess_status tess_bpe_read(const tess_reading *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
+tess_status tess_bpe_read(const tess_reader *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
                           tess_vocab *names, tess_bpe **b, bool *may_cut) TESS_NODISCARD;
 void tess_bpe_free(tess_bpe *b);
 /* Appends the ids of a word, in O(n log n). */
 void tess_bpe_encode(const tess_bpe *b, const char *word, size_t length, tess_scratch *scratch, tess_ids *ids);
 
 typedef struct tess_unigram tess_unigram;
-tess_status tess_unigram_read(const tess_reading *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
+tess_status tess_unigram_read(const tess_reader *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
                               tess_unigram **u, bool *may_cut) TESS_NODISCARD;
 void tess_unigram_free(tess_unigram *u);
 /* Appends the ids of a word. TESS_INVALID: a character is in no token, and there is no unknown one. */
@@ -227,12 +227,12 @@ tess_status tess_unigram_encode(const tess_unigram *u, const char *word, size_t 
                                 tess_ids *ids) TESS_NODISCARD;
 
 typedef struct tess_wordpiece tess_wordpiece;
-tess_status tess_wordpiece_read(const tess_reading *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
+tess_status tess_wordpiece_read(const tess_reader *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
                                 tess_wordpiece **w) TESS_NODISCARD;
 void tess_wordpiece_encode(const tess_wordpiece *w, const char *word, size_t length, tess_bytes *room, tess_ids *ids);
 
 /* Reads {"token": id}. */
-tess_status tess_vocab_read(const tess_reading *r, const json_t *json, tess_tokens *tokens,
+tess_status tess_vocab_read(const tess_reader *r, const json_t *json, tess_tokens *tokens,
                             tess_vocab *vocab) TESS_NODISCARD;
 /* Returns whether U+2581 is a token, and no token has it behind another character. */
 bool tess_tokens_begin_words(const tess_tokens *tokens, const tess_vocab *vocab);
@@ -260,11 +260,11 @@ typedef struct tess_added_set {
     const tess_added **token;
     size_t count, first[257];
 } tess_added_set;
-tess_status tess_added_read(const tess_reading *r, const json_t *json, const tess_normalizer *normalizer,
+tess_status tess_added_read(const tess_reader *r, const json_t *json, const tess_normalizer *normalizer,
                             const tess_vocab *vocab, tess_tokens *tokens, tess_added **added,
                             size_t *count) TESS_NODISCARD;
 /* Makes the set of those that are normalized, or of those that are not. */
-void tess_added_set_make(const tess_reading *r, const tess_added *added, size_t count, bool normalized,
+void tess_added_set_make(const tess_reader *r, const tess_added *added, size_t count, bool normalized,
                          tess_added_set *set);
 /* Finds the next token at or behind *scan, which moves behind it: it takes the place from *begin to *end, and blanks
  * with it, but none before `from`, where text goes on. NULL: there is none. */
@@ -278,21 +278,21 @@ bool tess_added_may_cut(const tess_added_set *set);
 typedef struct tess_around {
     tess_ids before, behind;
 } tess_around;
-tess_status tess_around_read(const tess_reading *r, const char *field, const json_t *json,
+tess_status tess_around_read(const tess_reader *r, const char *field, const json_t *json,
                              tess_around *around) TESS_NODISCARD;
 
 /* ---- token_decoder.c --------------------------------------------------------------------------------------------- */
 
-typedef struct tess_decoder tess_decoder;
-tess_status tess_decoder_read(const tess_reading *r, const char *field, const json_t *json,
-                              tess_decoder **decoder) TESS_NODISCARD;
-void tess_decoder_free(tess_decoder *d);
+typedef struct tess_token_decoder tess_token_decoder;
+tess_status tess_token_decoder_read(const tess_reader *r, const char *field, const json_t *json,
+                                    tess_token_decoder **decoder) TESS_NODISCARD;
+void tess_token_decoder_free(tess_token_decoder *d);
 /* Appends the text of tokens. */
-void tess_decoder_apply(const tess_decoder *d, const tess_token *token, size_t count, tess_bytes *out);
+void tess_token_decoder_apply(const tess_token_decoder *d, const tess_token *token, size_t count, tess_bytes *out);
 /* Returns whether it reads tokens as the alphabet of bytes. */
-bool tess_decoder_byte_level(const tess_decoder *d);
+bool tess_token_decoder_byte_level(const tess_token_decoder *d);
 /* Returns whether it makes blanks of U+2581. */
-bool tess_decoder_blanks(const tess_decoder *d);
+bool tess_token_decoder_blanks(const tess_token_decoder *d);
 /* Turns a token in the alphabet of bytes into them, and returns whether all of it is in that alphabet; if not, *token
  * is as it was. */
 bool tess_alphabet_bytes(tess_arena *arena, tess_token *token);
@@ -301,9 +301,9 @@ bool tess_alphabet_bytes(tess_arena *arena, tess_token *token);
 
 /* Reads a tokenizer's main file, r->path, and what lies beside it in `dir`, into the object that its tokenizer.json
  * would have: *root, which is NULL at first, becomes a new reference, also where what lies beside it is wrong. */
-tess_status tess_tokenizer_files_read(const tess_reading *r, const char *dir, json_t **root) TESS_NODISCARD;
+tess_status tess_tokenizer_files_read(const tess_reader *r, const char *dir, json_t **root) TESS_NODISCARD;
 /* Reads a tokenizer.model, of `n` bytes; `config` is tokenizer_config.json's object, or NULL. */
-tess_status tess_sentencepiece_read(const tess_reading *r, const char *bytes, size_t n, const json_t *config,
+tess_status tess_sentencepiece_read(const tess_reader *r, const char *bytes, size_t n, const json_t *config,
                                     json_t **root) TESS_NODISCARD;
 /* Reads a vocab.json and a merges.txt; words are GPT-2's, or Qwen2's. */
 tess_status tess_pairs_read(const char *vocab_path, const char *merges_path, const json_t *config, bool qwen2,
@@ -325,7 +325,7 @@ struct tess_tokenizer {
     tess_bpe *bpe; /* one of these three */
     tess_unigram *unigram;
     tess_wordpiece *wordpiece;
-    tess_decoder *decoder;
+    tess_token_decoder *decoder;
     tess_around around;
     tess_added *added;
     size_t added_count;

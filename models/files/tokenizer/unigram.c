@@ -50,7 +50,7 @@ static void add_token(tess_unigram *u, const char *s, size_t n, int32_t id)
     if (e) e->id = id;
 }
 
-static tess_status read_pieces(const tess_reading *r, const json_t *list, tess_tokens *tokens, tess_vocab *vocab,
+static tess_status read_pieces(const tess_reader *r, const json_t *list, tess_tokens *tokens, tess_vocab *vocab,
                                tess_unigram *u)
 {
     const size_t count = json_array_size(list);
@@ -76,7 +76,7 @@ static tess_status read_pieces(const tess_reading *r, const json_t *list, tess_t
     return TESS_OK;
 }
 
-tess_status tess_unigram_read(const tess_reading *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
+tess_status tess_unigram_read(const tess_reader *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
                               tess_unigram **out, bool *may_cut)
 {
     const json_t *unknown = json_object_get(model, "unk_id");

@@ -60,7 +60,7 @@ int32_t tess_vocab_get(const tess_vocab *v, const char *s, size_t n)
     return at->bytes ? at->id : -1;
 }
 
-tess_status tess_tokens_set(const tess_reading *r, tess_tokens *t, const char *field, int64_t id, tess_token token)
+tess_status tess_tokens_set(const tess_reader *r, tess_tokens *t, const char *field, int64_t id, tess_token token)
 {
     if (id < 0 || id >= TESS_IDS)
         return tess_file_error(r->path, field, "id %lld, expected 0 to %d", (long long)id, TESS_IDS - 1);
@@ -76,7 +76,7 @@ tess_status tess_tokens_set(const tess_reading *r, tess_tokens *t, const char *f
     return TESS_OK;
 }
 
-tess_status tess_vocab_read(const tess_reading *r, const json_t *json, tess_tokens *tokens, tess_vocab *vocab)
+tess_status tess_vocab_read(const tess_reader *r, const json_t *json, tess_tokens *tokens, tess_vocab *vocab)
 {
     const char *key;
     json_t *value;

@@ -11,7 +11,7 @@ struct tess_wordpiece {
     size_t prefix_bytes, token_bytes; /* of the longest token */
 };
 
-tess_status tess_wordpiece_read(const tess_reading *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
+tess_status tess_wordpiece_read(const tess_reader *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
                                 tess_wordpiece **out)
 {
     tess_wordpiece *w = *out = tess_arena_get(r->arena, sizeof *w);

@@ -2,7 +2,7 @@
 #include "models/networks/families/decoder_impl.h"
 #include <math.h>
 
-#define AT(member) offsetof(tess_decoder, member)
+#define AT(member) offsetof(tess_decoder_config, member)
 const tess_field tess_decoder_fields[] = {
     {"hidden_size", TESS_FIELD_INT, AT(width), 4096, 1, NULL},
     {"intermediate_size", TESS_FIELD_INT, AT(inner), 11008, 1, NULL},
@@ -17,23 +17,23 @@ const tess_field tess_decoder_fields[] = {
     {"rope_parameters.partial_rotary_factor", TESS_FIELD_ONLY, 0, 0, 0, "1.0"},
     {NULL, 0, 0, 0, 0, NULL}};
 
-static int64_t groups_of(const tess_decoder *c)
+static int64_t groups_of(const tess_decoder_config *c)
 {
     return c->groups ? c->groups : c->heads;
 }
-static int64_t dim_of(const tess_decoder *c)
+static int64_t dim_of(const tess_decoder_config *c)
 {
     return c->dim ? c->dim : c->width / c->heads;
 }
 
 /* Elements of a head that turn. */
-static int64_t turning_of(const tess_decoder *c)
+static int64_t turning_of(const tess_decoder_config *c)
 {
     return c->turning > 0 ? (int64_t)((double)dim_of(c) * c->turning) : dim_of(c);
 }
 
 /* Windows, and which layers have them. */
-static tess_status check_windows(const tess_decoder *c, const char *where)
+static tess_status check_windows(const tess_decoder_config *c, const char *where)
 {
     if (c->common.layers > TESS_MOST_LAYERS && c->window)
         return tess_error(TESS_INVALID, where, "num_hidden_layers: %lld (expected at most %d where layers slide)",
@@ -47,7 +47,7 @@ static tess_status check_windows(const tess_decoder *c, const char *where)
     return TESS_OK;
 }
 
-static tess_status check_experts(const tess_decoder *c, const tess_decoder_traits *t, const char *where)
+static tess_status check_experts(const tess_decoder_config *c, const tess_decoder_traits *t, const char *where)
 {
     if (t->some_dense && c->common.layers > TESS_MOST_LAYERS)
         return tess_error(TESS_INVALID, where, "num_hidden_layers: %lld (expected at most %d)",
@@ -62,7 +62,7 @@ static tess_status check_experts(const tess_decoder *c, const tess_decoder_trait
 
 tess_status tess_decoder_check(const tess_family *f, const void *numbers, const char *where)
 {
-    const tess_decoder *c = numbers;
+    const tess_decoder_config *c = numbers;
     const tess_decoder_traits *t = f->traits;
     TESS_TRY(check_experts(c, t, where));
     if (t->scaled && !(c->query_scalar > 0))
@@ -95,7 +95,7 @@ tess_status tess_decoder_check(const tess_family *f, const void *numbers, const 
 /* Without use_sliding_window the rest says nothing; layer_types says what max_window_layers does. */
 void tess_decoder_settle(const tess_family *f, void *numbers)
 {
-    tess_decoder *c = numbers;
+    tess_decoder_config *c = numbers;
     const tess_decoder_traits *t = f->traits;
     const int64_t layers = c->common.layers < TESS_MOST_LAYERS ? c->common.layers : TESS_MOST_LAYERS;
     if (t->fused && (c->rotary.kind == TESS_ROTARY_SU || c->rotary.kind == TESS_ROPE_YARN))
@@ -113,7 +113,7 @@ void tess_decoder_settle(const tess_family *f, void *numbers)
 /* ---- the network ---- */
 
 struct block {
-    const tess_decoder *c;
+    const tess_decoder_config *c;
     const tess_decoder_traits *traits;
     tess_graph *g;
     const tess_network *in;
@@ -140,7 +140,7 @@ static tess_tensor *norm(const struct block *b, const char *name, tess_tensor *x
 
 static tess_attention_conf attention_of(const struct block *b)
 {
-    const tess_decoder *c = b->c;
+    const tess_decoder_config *c = b->c;
     const bool slides = c->window && tess_layer_second(&c->sliding, b->layer);
     return (tess_attention_conf){.heads = c->heads,
                                  .groups = groups_of(c),
@@ -156,7 +156,7 @@ static tess_attention_conf attention_of(const struct block *b)
 /* q, k and v side by side, as one matrix makes them. */
 static tess_tensor *attend_fused(const struct block *b, tess_tensor *x, tess_rope_conf turns)
 {
-    const tess_decoder *c = b->c;
+    const tess_decoder_config *c = b->c;
     turns.turning = c->heads + groups_of(c);
     turns.of = turns.turning + groups_of(c);
     tess_tensor *qkv = dense(b, "self_attn.qkv_proj", x, c->width, turns.of * dim_of(c), false);
@@ -165,7 +165,7 @@ static tess_tensor *attend_fused(const struct block *b, tess_tensor *x, tess_rop
 
 static tess_tensor *attend_apart(const struct block *b, tess_tensor *x, tess_rope_conf turns)
 {
-    const tess_decoder *c = b->c;
+    const tess_decoder_config *c = b->c;
     const bool bias = b->traits->qkv_bias || c->attention_bias;
     const int64_t D = dim_of(c), wide = c->heads * D, narrow = groups_of(c) * D;
     tess_tensor *q = dense(b, "self_attn.q_proj", x, c->width, wide, bias);   // (B, T, heads*D)
@@ -180,7 +180,7 @@ static tess_tensor *attend_apart(const struct block *b, tess_tensor *x, tess_rop
 
 static tess_tensor *attend(const struct block *b, tess_tensor *x)
 {
-    const tess_decoder *c = b->c;
+    const tess_decoder_config *c = b->c;
     const tess_rope_conf turns = tess_rotary_of(&c->rotary, dim_of(c), turning_of(c), b->in);
     tess_tensor *y = (b->traits->fused ? attend_fused : attend_apart)(b, x, turns);
     return dense(b, "self_attn.o_proj", y, c->heads * dim_of(c), c->width, c->attention_bias); // (B, T, C)
@@ -200,7 +200,7 @@ static tess_tensor *expert(const struct block *b, const char *name, tess_tensor 
 /* Experts in the place of an mlp: each is a gated mlp, of which a row goes through a few. */
 static tess_tensor *experts(const struct block *b, tess_tensor *x)
 {
-    const tess_decoder *c = b->c;
+    const tess_decoder_config *c = b->c;
     const tess_decoder_traits *t = b->traits;
     const int64_t width = c->width, inner = c->experts.inner;
     char name[128];
@@ -221,7 +221,7 @@ static tess_tensor *experts(const struct block *b, tess_tensor *x)
 
 static tess_tensor *mlp(const struct block *b, tess_tensor *x)
 {
-    const tess_decoder *c = b->c;
+    const tess_decoder_config *c = b->c;
     if (b->traits->count && !tess_layer_second(&c->experts.dense, b->layer)) return experts(b, x);
     if (b->traits->fused)
         return dense(b, "mlp.down_proj", tess_swiglu(dense(b, "mlp.gate_up_proj", x, c->width, 2 * c->inner, false)),
@@ -243,7 +243,7 @@ static tess_tensor *around(const struct block *b, tess_tensor *(*inner)(const st
 
 tess_tensor *tess_decoder_body(const tess_family *f, const void *numbers, tess_graph *g, const tess_network *in)
 {
-    const tess_decoder *c = numbers;
+    const tess_decoder_config *c = numbers;
     const tess_decoder_traits *traits = f->traits;
     struct block b = {c, traits, g, in, 0};
     tess_tensor *table =
@@ -265,7 +265,7 @@ tess_tensor *tess_decoder_body(const tess_family *f, const void *numbers, tess_g
 
 tess_head tess_decoder_head(const void *numbers, tess_graph *g)
 {
-    const tess_decoder *c = numbers;
+    const tess_decoder_config *c = numbers;
     const char *name = c->common.tied ? "embed_tokens.weight" : "lm_head.weight";
     return (tess_head){.weight = tess_param(g, name, c->common.vocab, c->width, TESS_NORMAL((float)c->common.init)),
                        .cap = (float)c->logit_cap};

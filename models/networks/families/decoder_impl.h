@@ -6,7 +6,7 @@
 #include "models/networks/families/rotary_impl.h"
 
 /* The numbers of all such families; those that a family has no field for are 0. */
-typedef struct tess_decoder {
+typedef struct tess_decoder_config {
     tess_common common;
     tess_rotary rotary;
     int64_t width, inner, heads, groups, dim, activation; /* groups, dim 0: they follow */
@@ -24,7 +24,7 @@ typedef struct tess_decoder {
         int64_t every;     /* the last of so many layers has experts, */
         tess_layers dense; /* but for these */
     } experts;
-} tess_decoder;
+} tess_decoder_config;
 extern const tess_field tess_decoder_fields[];
 
 /* How a family's block differs. */
@@ -48,9 +48,10 @@ typedef struct tess_decoder_traits {
 #define TESS_DECODER_LAYER_TYPES "full_attention sliding_attention"
 /* What the tess_family of each of them has. Its traits are a tess_decoder_traits. */
 #define TESS_DECODER_FAMILY                                                                                            \
-    .prefix = "model.", .shared = tess_decoder_fields, .rotary = tess_rotary_fields, .numbers = sizeof(tess_decoder),  \
-    .settle = tess_decoder_settle, .check = tess_decoder_check, .body = tess_decoder_body, .head = tess_decoder_head,  \
-    .bare = "lm_head.weight", .extra = "*.rotary_emb.inv_freq lm_head.weight"
+    .prefix = "model.", .shared = tess_decoder_fields, .rotary = tess_rotary_fields,                                   \
+    .numbers = sizeof(tess_decoder_config), .settle = tess_decoder_settle, .check = tess_decoder_check,                \
+    .body = tess_decoder_body, .head = tess_decoder_head, .bare = "lm_head.weight",                                    \
+    .extra = "*.rotary_emb.inv_freq lm_head.weight"
 void tess_decoder_settle(const tess_family *f, void *numbers);
 tess_status tess_decoder_check(const tess_family *f, const void *numbers, const char *where) TESS_NODISCARD;
 tess_tensor *tess_decoder_body(const tess_family *f, const void *numbers, tess_graph *g, const tess_network *in);

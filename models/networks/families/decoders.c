@@ -2,7 +2,7 @@
  * and its traits. */
 #include "models/networks/families/decoder_impl.h"
 
-#define AT(member) offsetof(tess_decoder, member)
+#define AT(member) offsetof(tess_decoder_config, member)
 #define END                                                                                                            \
     {                                                                                                                  \
         NULL, 0, 0, 0, 0, NULL                                                                                         \

@@ -17,9 +17,9 @@ static tess_status takes(const building *b, const node *of, int operands)
 }
 
 /* Where an operand is repeated: of no dimension, or of some that are 1. */
-static bool spread(const value *v, const value *out, tess_reading *by)
+static bool spread(const value *v, const value *out, tess_nd_reading *by)
 {
-    *by = tess_reading_same(v->dims.rank);
+    *by = tess_nd_reading_same(v->dims.rank);
     for (int d = 0; d < v->dims.rank; d++)
         if (v->dims.dim[d] != out->dims.dim[d]) by->along[d] = -1;
     return tess_dims_size(&v->dims) != tess_dims_size(&out->dims);
@@ -32,7 +32,7 @@ static tess_status operand_of(building *b, const node *of, int i, bool alone, fo
     const int k = of->in[i];
     const value *v = &b->n->value[k], *out = &b->n->value[of->out];
     const form *from = &b->form[k];
-    tess_reading by;
+    tess_nd_reading by;
     const bool spreads = spread(v, out, &by), again = spreads || (v->uses > 1 && !tess_form_is_inlined(b, k));
     if (!tess_form_is_constant(from) && from->cost > 0 && (alone || again || from->cost + f->cost > MOST_STEPS))
         TESS_TRY(tess_form_settle(b, k, of));
@@ -105,7 +105,7 @@ static tess_status map(building *b, const node *of)
 
 /* ---- what moves elements ---- */
 
-static tess_status read_as(building *b, const node *of, const tess_reading *by)
+static tess_status read_as(building *b, const node *of, const tess_nd_reading *by)
 {
     const int k = of->in[0];
     const value *v = &b->n->value[k], *out = &b->n->value[of->out];
@@ -121,16 +121,16 @@ static tess_status read_as(building *b, const node *of, const tess_reading *by)
     return TESS_OK;
 }
 
-static tess_reading nothing(void)
+static tess_nd_reading nothing(void)
 {
-    tess_reading r = tess_reading_same(0);
+    tess_nd_reading r = tess_nd_reading_same(0);
     return r;
 }
 
 static tess_status broadcast(building *b, const node *of)
 {
     const value *v = &b->n->value[of->in[0]], *out = &b->n->value[of->out];
-    tess_reading by = nothing();
+    tess_nd_reading by = nothing();
     int dims[TESS_RANK_MOST];
     TESS_TRY(tess_import_ints(b->n, of, "dims", v->dims.rank, dims, NULL));
     for (int d = 0; d < v->dims.rank; d++) {
@@ -145,7 +145,7 @@ static tess_status broadcast(building *b, const node *of)
 static tess_status transpose(building *b, const node *of)
 {
     const value *v = &b->n->value[of->in[0]], *out = &b->n->value[of->out];
-    tess_reading by = nothing();
+    tess_nd_reading by = nothing();
     int perm[TESS_RANK_MOST];
     unsigned seen = 0;
     TESS_TRY(tess_import_ints(b->n, of, "perm", v->dims.rank, perm, NULL));
@@ -162,7 +162,7 @@ static tess_status transpose(building *b, const node *of)
 static tess_status slice(building *b, const node *of)
 {
     const value *v = &b->n->value[of->in[0]], *out = &b->n->value[of->out];
-    tess_reading by = tess_reading_same(v->dims.rank);
+    tess_nd_reading by = tess_nd_reading_same(v->dims.rank);
     int64_t list[3][TESS_RANK_MOST];
     static const char *const key[] = {"lo", "hi", "step"};
     for (int k = 0; k < 3; k++)
@@ -182,7 +182,7 @@ static tess_status slice(building *b, const node *of)
 static tess_status rev(building *b, const node *of)
 {
     const value *v = &b->n->value[of->in[0]], *out = &b->n->value[of->out];
-    tess_reading by = tess_reading_same(v->dims.rank);
+    tess_nd_reading by = tess_nd_reading_same(v->dims.rank);
     int dims[TESS_RANK_MOST], count;
     TESS_TRY(tess_import_ints(b->n, of, "dims", -1, dims, &count));
     if (memcmp(&v->dims, &out->dims, sizeof v->dims))
@@ -210,7 +210,7 @@ static tess_status iota(building *b, const node *of)
 }
 
 /* Only dimensions of 1 come and go: sets how the result reads its operand. */
-static bool is_unit_change(const tess_dims *from, const tess_dims *to, tess_reading *by)
+static bool is_unit_change(const tess_dims *from, const tess_dims *to, tess_nd_reading *by)
 {
     int d = 0;
     *by = nothing();
@@ -249,7 +249,7 @@ static tess_status reshape(building *b, const node *of)
 {
     const value *v = &b->n->value[of->in[0]], *out = &b->n->value[of->out];
     const form *f = &b->form[of->in[0]];
-    tess_reading by;
+    tess_nd_reading by;
     if (tess_dims_size(&v->dims) != tess_dims_size(&out->dims))
         return tess_import_wrong(b->n, of, "its result has another number of elements");
     if (tess_form_is_constant(f) || (tess_form_is_reading(f) && is_unit_change(&v->dims, &out->dims, &by))) {
@@ -318,7 +318,7 @@ static bool turn_back(const form *f, const value *v, tess_dot_dims *d, int side)
 {
     int last = -1;
     if (f->t || !tess_form_is_reading(f) || !f->operand[0].t) return false;
-    const tess_reading *r = &f->operand[0].by;
+    const tess_nd_reading *r = &f->operand[0].by;
     const tess_dims under = tess_nd_dims(f->operand[0].t);
     if (under.rank != v->dims.rank) return false;
     for (int k = 0; k < v->dims.rank; k++) {

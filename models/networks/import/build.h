@@ -33,7 +33,7 @@ bool tess_form_is_constant(const form *f);
 bool tess_form_reads_same(const form *f, const tess_dims *d);
 bool tess_form_is_same(const form *f, const tess_dims *d);
 /* The form reads as a space does that goes along its own dimensions so. */
-void tess_form_compose(form *f, const tess_reading *by, int old_rank, int rank);
+void tess_form_compose(form *f, const tess_nd_reading *by, int old_rank, int rank);
 /* Adds what another form computes, and stores its result; false: there is no room. */
 bool tess_form_include(form *f, const form *from, int *result);
 

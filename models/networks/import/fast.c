@@ -53,7 +53,7 @@ static tess_tensor *clamped(building *b, int ids, int64_t rows)
 {
     tess_draft *d = tess_alloc(sizeof *d);
     const tess_dims *dims = &b->n->value[ids].dims;
-    const tess_nd_operand of = {b->form[ids].t, tess_reading_same(dims->rank)};
+    const tess_nd_operand of = {b->form[ids].t, tess_nd_reading_same(dims->rank)};
     const int at = tess_draft_load(d, 0, TESS_INT), least = tess_draft_whole(d, 0, TESS_INT),
               most = tess_draft_whole(d, (int32_t)(rows - 1), TESS_INT);
     tess_tensor *t = tess_nd_map(b->g, d, tess_draft_add(d, TESS_FN_clamp, least, at, most), &of, 1, *dims);
@@ -68,7 +68,7 @@ static void fill(building *b, const node *of, const pattern *p, double number)
     const int rank = b->n->value[of->out].dims.rank;
     const int64_t rows = b->n->value[p->w].dims.dim[0];
     tess_draft *d = f->draft;
-    f->operand[1] = (tess_nd_operand){b->form[p->x].t, tess_reading_same(rank)};
+    f->operand[1] = (tess_nd_operand){b->form[p->x].t, tess_nd_reading_same(rank)};
     f->operand[1].by.along[rank - 1] = -1;
     f->operands = 2, f->t = NULL, f->cost = 4;
     const int at = tess_draft_load(d, 1, TESS_INT), least = tess_draft_whole(d, 0, TESS_INT),
@@ -99,7 +99,7 @@ static tess_status heads_of(building *b, const node *of, int v, const int *at, i
 {
     const int order[] = {at[samples], at[2], at[1 - samples], at[3]};
     const value *is = &b->n->value[v];
-    tess_reading by = tess_reading_same(4);
+    tess_nd_reading by = tess_nd_reading_same(4);
     tess_dims d = {.rank = 4};
     if (!tess_form_is_reading(&b->form[v])) TESS_TRY(tess_form_settle(b, v, of));
     for (int k = 0; k < 4; k++) by.along[k] = (int8_t)order[k], d.dim[k] = is->dims.dim[order[k]];
@@ -135,7 +135,7 @@ static tess_status attention(building *b, const node *of, const pattern *p)
         if (!t) return TESS_OK;
         form *f = &b->form[of->out];
         const value made = {.dims = d, .element = TESS_REAL};
-        tess_reading by = tess_reading_same(4);
+        tess_nd_reading by = tess_nd_reading_same(4);
         by.along[samples] = 0, by.along[heads] = 2, by.along[p->turned ? 3 : 2] = 1, by.along[p->turned ? 2 : 3] = 3;
         tess_form_be(f, tess_name(t, "%s", out->name), &made);
         f->t = NULL;

@@ -14,7 +14,7 @@ void tess_form_be(form *f, tess_tensor *t, const value *v)
 {
     tess_form_clear(f);
     f->t = t;
-    f->operand[0] = (tess_nd_operand){t, tess_reading_same(v->dims.rank)};
+    f->operand[0] = (tess_nd_operand){t, tess_nd_reading_same(v->dims.rank)};
     f->operands = 1;
     f->result = tess_draft_load(f->draft, 0, v->element);
 }
@@ -57,10 +57,10 @@ bool tess_form_include(form *f, const form *from, int *result)
     return !f->draft->full;
 }
 
-void tess_form_compose(form *f, const tess_reading *by, int old_rank, int rank)
+void tess_form_compose(form *f, const tess_nd_reading *by, int old_rank, int rank)
 {
     for (int k = 0; k < f->operands; k++) {
-        tess_reading *r = &f->operand[k].by, old = *r;
+        tess_nd_reading *r = &f->operand[k].by, old = *r;
         for (int d = 0; d < old_rank; d++) {
             if (old.along[d] < 0) continue;
             const int j = old.along[d];
@@ -80,7 +80,7 @@ bool tess_form_is_same(const form *f, const tess_dims *d)
 
 bool tess_form_reads_same(const form *f, const tess_dims *d)
 {
-    const tess_reading *by = &f->operand[0].by;
+    const tess_nd_reading *by = &f->operand[0].by;
     if (f->operands != 1 || !f->operand[0].t) return false;
     const tess_dims is = tess_nd_dims(f->operand[0].t);
     bool same = is.rank == d->rank;

@@ -50,7 +50,7 @@ static tess_status build_output(building *b, int k, tess_tensor **made)
     const value *v = &b->n->value[k];
     const int at = tess_nd_samples(b->form[k].t);
     form f = b->form[k];
-    tess_reading by = tess_reading_same(v->dims.rank);
+    tess_nd_reading by = tess_nd_reading_same(v->dims.rank);
     tess_dims d = v->dims;
     *made = NULL;
     if (at < 0 || v->kind != VALUE_NODE) return TESS_OK;
