@@ -476,7 +476,7 @@ bool tess_codelet_updates(const tess_codelet *cl);
 tess_status tess_optimizer_check(const tess_optimizer *o) TESS_NODISCARD;
 
 /* A tile of a matrix' moments as it is kept: whole rows of `width` elements, which are those from `column` on of rows
- * of `whole` in the parameter. In 8 bits codes come first, then the scales of blocks (kept_impl.h). */
+ * of `whole` in the parameter. In 8 bits codes come first, then the scales of blocks (moment_format_impl.h). */
 enum { TESS_KEPT_BLOCK = 256, TESS_KEPT_PARTS = 3 };
 typedef struct tess_kept {
     tess_keeping as;

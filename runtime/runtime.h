@@ -96,7 +96,8 @@ const char *tess_starpu_version(void);
 /* Returns what StarPU was compiled for. */
 const char *tess_starpu_limits(void);
 
-/* ---- ranks/hardware.c, share.c, near.c: this machine, and this process's part of it ------------------------------ */
+/* ---- ranks/hardware.c, share.c, topology.c: this machine, and this process's part of it
+ * ------------------------------ */
 
 typedef struct tess_hardware {
     int cores, threads, numa_nodes, gpus; /* threads: of a core */

@@ -1,7 +1,7 @@
 /* update_cuda: the kernel of all optimizers' updates. Each is compiled without contraction: the CPU's bits. */
 #ifndef TESS_UPDATE_CUDA_IMPL_H
 #define TESS_UPDATE_CUDA_IMPL_H
-#include "codelets/optimizers/kept_impl.h"
+#include "codelets/optimizers/moment_format_impl.h"
 #include "codelets/shared/exact.h"
 #include "codelets/shared/kernels.h"
 

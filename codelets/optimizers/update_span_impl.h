@@ -2,7 +2,7 @@
  * the optimizer's own loop runs over them, and they go back. Blocks know nothing of each other. */
 #ifndef TESS_UPDATE_SPAN_IMPL_H
 #define TESS_UPDATE_SPAN_IMPL_H
-#include "codelets/optimizers/kept_impl.h"
+#include "codelets/optimizers/moment_format_impl.h"
 #include "codelets/shared/parts.h"
 
 /* An optimizer's loop over n elements from those on that the view begins with; rates are its own. */

@@ -1,7 +1,7 @@
 /* linear: y = x w^T + b, on one tile of w: `out` rows of it make columns [col, col + out) of y. The tiles of a wide
  * layer add up in dx, in an order that the graph fixes; dw and db belong to their tile alone.
  */
-#include "codelets/products/few_impl.h"
+#include "codelets/products/few_rows_impl.h"
 #include "codelets/products/mm.h"
 #include "codelets/shared/parts.h"
 

@@ -102,7 +102,7 @@ uint32_t tess_gpu_flow_where(const tess_task *t)
 static void count_coming(int more)
 {
     tess_progress_lock();
-    tess_lost_more(TESS_FOR_GPU, more);
+    tess_starved_more(TESS_FOR_GPU, more);
     tess_progress_unlock();
 }
 

@@ -104,9 +104,9 @@ static bool is_free(const void *places)
 static void wait_for_place(const tess_places *p, const char *who, const char *what)
 {
     tess_progress_lock();
-    tess_lost_more(p->cause, 1);
+    tess_starved_more(p->cause, 1);
     tess_progress_until(is_free, p, who, what, p->why);
-    tess_lost_more(p->cause, -1);
+    tess_starved_more(p->cause, -1);
     tess_progress_unlock();
 }
 

@@ -1,6 +1,6 @@
-/* The list of tasks: submit.c makes one of StarPU's of one task, which run.c runs, with what work.c has for bodies;
- * list.c, above it and the flows, says what is submitted and what is let in; look.c lets the main thread look at tiles
- * between them; profile.c says where the time went, and timeline.c, to the trace, when. */
+/* The list of tasks: submit.c makes one of StarPU's of one task, which run.c runs, with what body_context.c has for
+ * bodies; list.c, above it and the flows, says what is submitted and what is let in; tile_access.c lets the main thread
+ * look at tiles between them; profile.c says where the time went, and timeline.c, to the trace, when. */
 #ifndef TESS_LIST_H
 #define TESS_LIST_H
 #include "runtime/progress/progress.h"
@@ -44,7 +44,7 @@ void tess_task_helped(const void *task, int worker, double begin, double end);
 /* Returns whether StarPU knows nothing of this use. */
 bool tess_task_left_out(const tess_task *t, const tess_use *u);
 
-/* ---- work.c ---- */
+/* ---- body_context.c ---- */
 
 /* One worker's figures for one codelet, written by that worker alone. */
 struct tess_tally {
@@ -96,7 +96,7 @@ void tess_standstill_does(int worker, const tess_task *t);
 /* Writes down all of that. */
 void tess_standstill_describe(FILE *f);
 
-/* ---- look.c ---- */
+/* ---- tile_access.c ---- */
 
 /* Makes StarPU forget all tiles, before it goes; they are then as they were made. */
 void tess_tiles_stop(void);

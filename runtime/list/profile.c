@@ -151,7 +151,7 @@ void tess_profile_read(tess_profile *p)
         times += around[w].times;
     }
     if (times) p->around /= (double)times;
-    p->idle = p->wall * tess_lost_workers() - p->busy - p->waiting - p->scheduling;
+    p->idle = p->wall * tess_starved_workers() - p->busy - p->waiting - p->scheduling;
     qsort(p->row, (size_t)p->rows, sizeof p->row[0], longest_first);
 }
 

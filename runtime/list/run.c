@@ -59,7 +59,7 @@ void tess_task_run_cpu(void *buffers[], void *arg)
     tess_parts_times parts;
     tess_work w = {.buf = view, .nbuf = t->nuse, .arg = t->arg, .env = tess_env_now(), .worker = worker, .task = t};
     const bool counts = tess_gpu_workers() == 0;
-    if (counts) tess_lost_works(1);
+    if (counts) tess_starved_works(1);
     tess_body_begins(worker);
     if (tess_traces()) tess_timeline_enters(t);
     const bool digests = tess_digests_kept(t);
@@ -76,7 +76,7 @@ void tess_task_run_cpu(void *buffers[], void *arg)
     tess_body_ends(worker);
     if (tess_traces()) tess_timeline_ran(t, start, end);
     tess_profile_ran(t, worker, start, end, &parts);
-    if (counts) tess_lost_works(-1);
+    if (counts) tess_starved_works(-1);
 }
 
 /* Puts the task's kernels on the worker's stream. They run later: what they take is known in `done`. */
@@ -85,7 +85,7 @@ void tess_task_run_cuda(void *buffers[], void *arg)
     const tess_task *t = arg;
     int worker = starpu_worker_get_id();
     uint64_t now, peak;
-    tess_lost_works(1);
+    tess_starved_works(1);
     tess_view view[t->nuse ? t->nuse : 1];
     tess_work w = {.buf = view, .nbuf = t->nuse, .arg = t->arg, .env = tess_env_now(), .worker = worker, .task = t};
     tess_gpu_work(&w);
@@ -104,7 +104,7 @@ void tess_task_run_cuda(void *buffers[], void *arg)
 void tess_task_done(void *arg)
 {
     struct starpu_task *task = tess_standstill_forgets(arg);
-    if (tess_gpu_workers() > 0 && tess_on_gpu(starpu_worker_get_id())) tess_lost_works(-1);
+    if (tess_gpu_workers() > 0 && tess_on_gpu(starpu_worker_get_id())) tess_starved_works(-1);
     tess_profile_task(task->cl_arg, task->profiling_info);
     if (tess_traces()) tess_timeline_task(task->cl_arg, task->profiling_info, task->flops);
     tess_idle_task();

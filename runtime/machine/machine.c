@@ -73,7 +73,7 @@ static tess_status start_tiers(const tess_rooms *rooms)
     /* The flow of RAM waits for choices; a GPU's stay there. */
     tess_choices_count(tess_disk_there() && tess_ram_flows() && tess_gpu_workers() == 0);
     const bool counts = tess_ram_flows() || tess_gpu_flows();
-    tess_lost_start(tess_gpu_workers() > 0 ? tess_gpu_workers() : tess_workers(), counts);
+    tess_starved_start(tess_gpu_workers() > 0 ? tess_gpu_workers() : tess_workers(), counts);
     blame();
     return TESS_OK;
 }

@@ -53,7 +53,7 @@ static void trace(const tess_exchange *e)
 void tess_exchange_ended(tess_exchange *e)
 {
     if (tess_traces() && e->began > 0) trace(e);
-    tess_lost_message(-1);
+    tess_starved_message(-1);
     for (unsigned i = 0; i < e->task->nuse && tess_digests_kept(e->task); i++)
         tess_digest_left(e->task, i, data_of(e, i));
     for (unsigned i = 0; i < e->task->nuse; i++)

@@ -57,7 +57,7 @@ static void acquired(void *exchange)
 {
     tess_exchange *e = exchange;
     if (atomic_fetch_sub(&e->left, 1) > 1) return; /* there are more tiles to come */
-    tess_lost_message(1);
+    tess_starved_message(1);
     tess_exchange_begins(e);
     if (!post.runs) {
         pretend(e);

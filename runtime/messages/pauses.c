@@ -11,7 +11,7 @@ void tess_rest(unsigned seen, double idle)
 {
     enum { SPIN_US = 500, LEAST_US = 50, MOST_US = 1000 };
     const double us = 1e6 * idle;
-    if (us < SPIN_US && !tess_lost_busy()) return;
+    if (us < SPIN_US && !tess_starved_busy()) return;
     const long rest = us / 8 > MOST_US ? MOST_US : us / 8 > LEAST_US ? (long)(us / 8) : LEAST_US;
     tess_bell_rest(seen, rest);
 }

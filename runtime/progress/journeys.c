@@ -16,7 +16,7 @@ tess_journey *tess_journey_begin(tess_way way, const tess_journey *of)
     j->before = journeys[way].newest;
     *j->before = j;
     journeys[way].newest = &j->after;
-    if (way == TESS_IN) tess_lost_more(TESS_FOR_RAM, 1);
+    if (way == TESS_IN) tess_starved_more(TESS_FOR_RAM, 1);
     return j;
 }
 
@@ -24,7 +24,7 @@ void tess_journey_end(tess_journey *j)
 {
     *j->before = j->after;
     *(j->after ? &j->after->before : &journeys[j->way].newest) = j->before;
-    if (j->way == TESS_IN) tess_lost_more(TESS_FOR_RAM, -1);
+    if (j->way == TESS_IN) tess_starved_more(TESS_FOR_RAM, -1);
     free(j);
 }
 

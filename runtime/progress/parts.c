@@ -232,7 +232,7 @@ bool tess_parts_help(int worker)
     me.worker = worker;
     me.inside = me.helps = true;
     tess_body_begins(worker);
-    if (board.counts) tess_lost_works(1);
+    if (board.counts) tess_starved_works(1);
     const double begin = tess_seconds();
     double before = begin;
     for (bool more = true; more; k = next) {
@@ -247,7 +247,7 @@ bool tess_parts_help(int worker)
         if (!more) atomic_fetch_add_explicit(&board.taken, parts, memory_order_relaxed);
         ended(p);
     }
-    if (board.counts) tess_lost_works(-1);
+    if (board.counts) tess_starved_works(-1);
     tess_body_ends(worker);
     me.inside = me.helps = false;
     return true;

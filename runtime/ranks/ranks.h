@@ -64,7 +64,7 @@ void tess_watch_forgive(void);
 /* Stops watching, after all ranks have forgiven. */
 void tess_watch_stop(void);
 
-/* bell.c: ranks of a machine wake each other. */
+/* wakeups.c: ranks of a machine wake each other. */
 
 /* Makes the bells, which all ranks of the machine call; `ranks` there are in all. */
 void tess_bells_open(MPI_Comm here, int rank, int ranks);

@@ -16,7 +16,7 @@ int tess_share_cores(hwloc_topology_t t, hwloc_const_bitmap_t set);
  * rank's; 0: none has one. */
 uint64_t tess_share_gpu_free(void);
 
-/* ---- near.c ---- */
+/* ---- topology.c ---- */
 
 /* Returns how near that rank's cores are to where a device hangs (NULL: unknown): the more the nearer. */
 int tess_share_nearness(hwloc_topology_t t, hwloc_const_bitmap_t share, hwloc_const_bitmap_t at);

@@ -1,7 +1,7 @@
 /* Moments in fewer bits: the dice's mean and bounds, the 8 bits beside bitsandbytes', what is read and written again,
  * and that no cut of a matrix changes a bit. */
 #define CHECK_MAIN
-#include "codelets/optimizers/kept_impl.h"
+#include "codelets/optimizers/moment_format_impl.h"
 #include "tests/codelets/body.h"
 
 /* ---- 16 bits ---- */

@@ -304,19 +304,19 @@ TEST(workers_without_work_sleep)
 TEST(two_tiers_share_a_wait)
 {
     const double begin = tess_seconds();
-    tess_lost_start(1, true);
+    tess_starved_start(1, true);
     tess_progress_lock();
-    tess_lost_more(TESS_FOR_RAM, 1);
-    tess_lost_more(TESS_FOR_GPU, 1);
-    tess_lost_more(TESS_FOR_MESSAGES, 1);
+    tess_starved_more(TESS_FOR_RAM, 1);
+    tess_starved_more(TESS_FOR_GPU, 1);
+    tess_starved_more(TESS_FOR_MESSAGES, 1);
     tess_progress_unlock();
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     double under_way, exposed;
     tess_message_seconds(&under_way, &exposed);
     tess_progress_lock();
-    tess_lost_more(TESS_FOR_RAM, -1);
-    tess_lost_more(TESS_FOR_GPU, -1);
-    tess_lost_more(TESS_FOR_MESSAGES, -1);
+    tess_starved_more(TESS_FOR_RAM, -1);
+    tess_starved_more(TESS_FOR_GPU, -1);
+    tess_starved_more(TESS_FOR_MESSAGES, -1);
     tess_progress_unlock();
     const double ram = tess_flow_waited(), gpu = tess_gpu_waited();
     CHECK(ram >= .01 && gpu >= .01 && ram + gpu <= tess_seconds() - begin);

@@ -60,8 +60,8 @@ tess_status cmd_sweep(int argc, char **argv) TESS_NODISCARD;
 /* A file in RAM, for what a program that is started says; NULL: there is none, and errno says why. */
 FILE *cmd_scratch(void);
 
-/* again.c: the line that starts this run again, so that it resumes; `resumes`: it does as it is. A new string. To be
- * asked before cmd_parse, which moves arguments. */
+/* resume_command.c: the line that starts this run again, so that it resumes; `resumes`: it does as it is. A new string.
+ * To be asked before cmd_parse, which moves arguments. */
 char *cmd_again(int argc, char **argv, bool resumes);
 
 #endif

@@ -9,7 +9,7 @@
  * touches them, and the kernel gives pages to what is touched. */
 #ifndef TESS_SIMULATED_H
 #define TESS_SIMULATED_H
-#include "models/train/rates/reached.h"
+#include "models/train/rates/efficiency.h"
 #include "runtime/runtime.h"
 #include <stdatomic.h>
 
@@ -68,7 +68,7 @@ typedef struct tess_simulated {
     double task_seconds;              /* that a task takes of its core beside its body */
     double message_rate;              /* of what a core carries between ranks of a node; 0: it takes nothing of cores */
     double matrix_share, copy_share;  /* of those rates, for codelets with flops and without that are none of: */
-    tess_reached reached[2];          /* in plans, by dtype */
+    tess_efficiency reached[2];       /* in plans, by dtype */
     tess_simulated_share share[TESS_SIMULATED_SHARES];
     int shares;
     tess_simulated_point point[TESS_SIMULATED_POINTS];

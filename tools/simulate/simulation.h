@@ -9,7 +9,7 @@
  *     machine/machine_here.c    this machine as such a file, and what codelets reach on it
  *     machine/rates.c           what a machine's rates allow
  *     machine/platform.c        what SimGrid and StarPU read of a machine
- *     program/steps.c           steps on it, in the program that simulates
+ *     program/simulated_steps.c           steps on it, in the program that simulates
  *     runtime/                  what stands in the place of the runtime's files that ask this machine for something */
 #ifndef TESS_SIMULATION_H
 #define TESS_SIMULATION_H

@@ -97,7 +97,7 @@ done:
 static void print(void *of, FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)
 {
     (void)of;
-    tess_reached_keep(b, p);
+    tess_efficiency_keep(b, p);
     tess_bench_print(out, b, median, p, steps);
 }
 

@@ -26,8 +26,9 @@ typedef void (*tess_bench_teller)(void *of, FILE *out, tess_bench_run *b, double
 tess_status tess_bench_told(const tess_config *c, int steps, FILE *out, tess_bench_result *result,
                             void (*begin)(void *of), tess_bench_teller tell, void *of) TESS_NODISCARD;
 
-/* reached.c: keeps what the tasks of steps reached of the yardsticks, of a run on cores alone that was long enough. */
-void tess_reached_keep(const tess_bench_run *b, const tess_profile *p);
+/* efficiency.c: keeps what the tasks of steps reached of the yardsticks, of a run on cores alone that was long enough.
+ */
+void tess_efficiency_keep(const tess_bench_run *b, const tess_profile *p);
 
 /* bench_text.c: where the time of the steps went. */
 void tess_bench_print(FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps);

@@ -58,7 +58,7 @@ bool tess_yardstick_is_given(void)
     return given.cores > 0;
 }
 
-tess_rates tess_reached_rates(const tess_yardstick *y, tess_dtype t)
+tess_rates tess_efficiency_rates(const tess_yardstick *y, tess_dtype t)
 {
     const double matrix = y->reached[t].matrix, copy = y->reached[t].copy;
     return (tess_rates){.flops = y->matrix_rate[t] * (matrix > 0 ? matrix : TESS_MATRIX_SHARE),
@@ -191,7 +191,7 @@ static void get_reached(const json_t *cache, tess_yardstick *y)
     }
 }
 
-void tess_yardstick_reached(tess_dtype t, double matrix, double copy)
+void tess_yardstick_set_efficiency(tess_dtype t, double matrix, double copy)
 {
     if (given.cores || !can_be(matrix, copy)) return;
     const int cores = tess_cores();

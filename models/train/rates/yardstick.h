@@ -7,7 +7,7 @@
 #ifndef TESS_YARDSTICK_H
 #define TESS_YARDSTICK_H
 #include "graph/graph.h"
-#include "models/train/rates/reached.h"
+#include "models/train/rates/efficiency.h"
 
 /* What the tasks of a training step reach of the two yardsticks: those that multiply matrices also take exponentials
  * and round, the others also compute. Read off `tessera bench`, see docs/notes/speed-gpt2.md. */
@@ -22,8 +22,8 @@ typedef struct tess_yardstick {
     double matrix_rate[TESS_YARDSTICKS], matrix_rate_core[TESS_YARDSTICKS]; /* of all cores at a time, of one alone */
     double copy_rate, copy_rate_core;                                       /* read and written */
     double share; /* that this program had of the cores while it measured one or all: below TESS_QUIET they were busy */
-    tess_drive drive;                      /* of `dirs` */
-    tess_reached reached[TESS_YARDSTICKS]; /* by the tasks of the last bench in that dtype; 0: there was none */
+    tess_drive drive;                         /* of `dirs` */
+    tess_efficiency reached[TESS_YARDSTICKS]; /* by the tasks of the last bench in that dtype; 0: there was none */
 } tess_yardstick;
 /* Reads them from the cache of earlier measurements, what that lacks measured and added, in at most a few seconds; all
  * of it with `again`. What is not plausible is not kept. Before tess_start: its workers are in the way. `dirs` is as in
@@ -40,11 +40,11 @@ bool tess_yardstick_known(tess_yardstick *y);
  * measured. */
 double tess_yardstick_best(tess_dtype t);
 /* Keeps what tasks reached of the rates of all cores. */
-void tess_yardstick_reached(tess_dtype t, double matrix, double copy);
+void tess_yardstick_set_efficiency(tess_dtype t, double matrix, double copy);
 /* Keeps a better one, which a step of this process proved. */
 void tess_yardstick_raise(tess_dtype t, double rate);
 /* Returns what tasks without a drive do a second, by the yardsticks and what was reached of them. */
-tess_rates tess_reached_rates(const tess_yardstick *y, tess_dtype t);
+tess_rates tess_efficiency_rates(const tess_yardstick *y, tess_dtype t);
 /* Takes the place of all that was measured: these are the rates of a machine that is not here, and of one of its GPUs.
  */
 void tess_yardstick_given(const tess_yardstick *y, const double gpu_matrix_rate[TESS_YARDSTICKS]);

@@ -3,12 +3,12 @@
  *
  *     open.c      the model, its graph, its data
  *     tiers.c     the memory it has: caps, homes and rates; and StarPU, started within it
- *     step.c      the step as the configuration asks for it
- *     fits.c      whether all of it fits, and which setting would make it fit
+ *     make_step.c the step as the configuration asks for it
+ *     capacity.c  whether all of it fits, and which setting would make it fit
  *     choose.c    the step laid out, its tiles placed
  *     feed.c      samples for a step
  *
- * Below all of these is terms.c: the configuration in the terms of the rooms below, and their errors by its keys.
+ * Below all of these is engine_conf.c: the configuration in the terms of the rooms below, and their errors by its keys.
  * Planning needs no StarPU: an estimate does all but the start and the feeding. */
 #ifndef TESS_RUN_H
 #define TESS_RUN_H
@@ -48,7 +48,7 @@ typedef struct tess_run {
     int64_t evaluated; /* micro-batches of a step of eval */
 } tess_run;
 
-/* ---- terms.c ----------------------------------------------------------------------------------------------------- */
+/* ---- engine_conf.c ----------------------------------------------------------------------------------------------- */
 
 /* Returns the dtype of matrices that a configuration asks for. */
 tess_dtype tess_run_dtype(const tess_config *c);
@@ -141,7 +141,7 @@ tess_status tess_run_check_gpus(const tess_config *c) TESS_NODISCARD;
 /* Starts StarPU within the caps. */
 tess_status tess_run_start(const tess_run *r, bool profile) TESS_NODISCARD;
 
-/* ---- step.c ------------------------------------------------------------------------------------------------------ */
+/* ---- make_step.c ------------------------------------------------------------------------------------------------- */
 
 /* Sets parameters' rates, those that optimizer.groups has for them (groups.c). */
 tess_status tess_run_groups(const tess_run *r) TESS_NODISCARD;
@@ -152,7 +152,7 @@ tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_plac
 /* Returns the error of a GPU's memory that is too little, with the memory.gpu that would do. */
 tess_status tess_run_too_little_gpu(const tess_run *r, uint64_t needed);
 
-/* ---- fits.c ------------------------------------------------------------------------------------------------------ */
+/* ---- capacity.c -------------------------------------------------------------------------------------------------- */
 
 /* Returns the bytes that a run may have without a disk: RAM's, and what GPUs hold beside it where no plan says what. */
 uint64_t tess_run_limit(const tess_run *r);

@@ -138,7 +138,7 @@ static tess_status measure(const char *disk, tess_dtype t, tess_rates *rates)
     tess_drive *d = &y.drive;
     const double here = tess_share_read()->ranks;
     d->read_rate /= here, d->write_rate /= here, d->mixed_read_rate /= here, d->mixed_write_rate /= here;
-    *rates = tess_reached_rates(&y, t);
+    *rates = tess_efficiency_rates(&y, t);
     rates->read = d->read_rate, rates->write = d->write_rate;
     if (disk) rates->both = d->mixed_read_rate / d->read_rate + d->mixed_write_rate / d->write_rate;
     return TESS_OK;
@@ -163,7 +163,7 @@ bool tess_run_rates_known(const tess_run *r, tess_rates *rates)
     *rates = r->limits.ram.rates;
     if (rates->flops > 0) return true;
     if (!tess_yardstick_known(&y)) return false;
-    *rates = tess_reached_rates(&y, tess_yardstick_for(r->dtype));
+    *rates = tess_efficiency_rates(&y, tess_yardstick_for(r->dtype));
     return true;
 }
 

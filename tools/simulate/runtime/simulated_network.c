@@ -273,7 +273,7 @@ static void *hear(void *unused)
 static void moves(int more)
 {
     tess_progress_lock();
-    tess_lost_more(TESS_FOR_BYTES, more);
+    tess_starved_more(TESS_FOR_BYTES, more);
     tess_progress_unlock();
 }
 

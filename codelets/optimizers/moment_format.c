@@ -1,5 +1,6 @@
-/* Moments that are kept in fewer bits (kept_impl.h), as the main thread reads and writes them: whole rows, in fp32. */
-#include "codelets/optimizers/kept_impl.h"
+/* Moments that are kept in fewer bits (moment_format_impl.h), as the main thread reads and writes them: whole rows, in
+ * fp32. */
+#include "codelets/optimizers/moment_format_impl.h"
 #include "codelets/optimizers/update_span_impl.h"
 
 const char *tess_keeping_name(tess_keeping as)

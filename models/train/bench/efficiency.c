@@ -7,7 +7,7 @@
 /* Of fewer seconds of work one interruption would be seen. */
 static const double ENOUGH = 5;
 
-void tess_reached_keep(const tess_bench_run *b, const tess_profile *p)
+void tess_efficiency_keep(const tess_bench_run *b, const tess_profile *p)
 {
     const tess_dtype t = tess_yardstick_for(b->run.dtype);
     double flops = 0, passes = 0, bytes = 0, products = 0, copies = 0;
@@ -22,5 +22,5 @@ void tess_reached_keep(const tess_bench_run *b, const tess_profile *p)
     if (!(bytes > 0 && flops > 0 && products + copies > ENOUGH)) return;
     const double workers = tess_workers(), copy = bytes / (y.copy_rate / workers * copies),
                  rest = products - passes / (y.copy_rate / workers * copy);
-    if (rest > 0) tess_yardstick_reached(t, flops / (y.matrix_rate[t] / workers * rest), copy);
+    if (rest > 0) tess_yardstick_set_efficiency(t, flops / (y.matrix_rate[t] / workers * rest), copy);
 }

@@ -14,8 +14,8 @@
  * steps as the one below it, evenly spaced; the last has 64, or 128 where nothing is negative. A code's number has the
  * decade in its leading bit and the step in the bits below. Of elements that are never negative none that is not 0
  * becomes 0, since others are divided by their roots. What codes say is coded as the same codes again. */
-#ifndef TESS_KEPT_IMPL_H
-#define TESS_KEPT_IMPL_H
+#ifndef TESS_MOMENT_FORMAT_IMPL_H
+#define TESS_MOMENT_FORMAT_IMPL_H
 #include "codelets/codelets.h"
 #include "codelets/shared/scalar.h"
 

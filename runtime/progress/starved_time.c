@@ -14,7 +14,7 @@ static struct {
     double looked, lost[TESS_CAUSE_COUNT], messages;
 } count = {.workers = 1};
 
-void tess_lost_start(int workers, bool counts)
+void tess_starved_start(int workers, bool counts)
 {
     tess_progress_lock();
     count.workers = workers;
@@ -26,7 +26,7 @@ void tess_lost_start(int workers, bool counts)
     tess_progress_unlock();
 }
 
-int tess_lost_workers(void)
+int tess_starved_workers(void)
 {
     return count.workers;
 }
@@ -44,13 +44,13 @@ static void look(void)
     count.looked = now;
 }
 
-void tess_lost_more(tess_cause cause, int more)
+void tess_starved_more(tess_cause cause, int more)
 {
     look();
     count.under_way[cause] += more;
 }
 
-void tess_lost_works(int more)
+void tess_starved_works(int more)
 {
     if (!count.counts) return;
     tess_progress_lock();
@@ -59,20 +59,20 @@ void tess_lost_works(int more)
     tess_progress_unlock();
 }
 
-bool tess_lost_busy(void)
+bool tess_starved_busy(void)
 {
     return atomic_load_explicit(&count.working, memory_order_relaxed) >= count.workers;
 }
 
-void tess_lost_message(int more)
+void tess_starved_message(int more)
 {
     tess_progress_lock();
-    tess_lost_more(TESS_FOR_MESSAGES, more);
+    tess_starved_more(TESS_FOR_MESSAGES, more);
     tess_trace_set(TESS_TRACE_SPANS, (uint64_t)count.under_way[TESS_FOR_MESSAGES]);
     tess_progress_unlock();
 }
 
-double tess_lost_take(tess_cause cause)
+double tess_starved_take(tess_cause cause)
 {
     tess_progress_lock();
     look();
@@ -84,12 +84,12 @@ double tess_lost_take(tess_cause cause)
 
 double tess_flow_waited(void)
 {
-    return tess_lost_take(TESS_FOR_RAM);
+    return tess_starved_take(TESS_FOR_RAM);
 }
 
 double tess_gpu_waited(void)
 {
-    return tess_lost_take(TESS_FOR_GPU);
+    return tess_starved_take(TESS_FOR_GPU);
 }
 
 void tess_message_seconds(double *under_way, double *exposed)

@@ -188,7 +188,7 @@ static void count_messages(struct told *t, double wall, int steps)
     free(all);
     t->sent = (int64_t)sum_of((uint64_t)t->mine);
     t->network = t->part->nodes > 1 ? longest_of(most * rails / t->part->net.rate) : 0;
-    const double moving = tess_lost_take(TESS_FOR_BYTES), still = tess_lost_take(TESS_FOR_ANYTHING) - moving;
+    const double moving = tess_starved_take(TESS_FOR_BYTES), still = tess_starved_take(TESS_FOR_ANYTHING) - moving;
     t->moving = mean_of(moving / wall);
     t->exposed = mean_of(t->exposed / wall);
     t->still = mean_of(still / wall);
@@ -306,8 +306,8 @@ static void begin(void *of)
 {
     struct told *t = of;
     t->before = t->cluster->sent[tess_rank()];
-    tess_lost_take(TESS_FOR_BYTES);
-    tess_lost_take(TESS_FOR_ANYTHING);
+    tess_starved_take(TESS_FOR_BYTES);
+    tess_starved_take(TESS_FOR_ANYTHING);
 }
 
 /* All ranks come here together, and rank 0's `out` is read. */

@@ -6,8 +6,8 @@
  * a lane being crossed. Their products are exact in fp32, so that there a fused multiplication and addition has the
  * bits of the two one after the other: this is the one place that asks for it, since it halves what several rows cost.
  */
-#ifndef TESS_FEW_IMPL_H
-#define TESS_FEW_IMPL_H
+#ifndef TESS_FEW_ROWS_IMPL_H
+#define TESS_FEW_ROWS_IMPL_H
 #include "codelets/shared/vector.h"
 
 typedef float few_vector __attribute__((vector_size(64)));
