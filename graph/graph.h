@@ -44,7 +44,7 @@ int tess_grid_alike(const tess_grid *g, int ranks_here);
 /* Returns the names of the matrices that every rank of the tensor dimension has whole, and why they could not be shared
  * out, or NULL where there are none. It is known once a step was made of the graph. */
 const char *tess_graph_unsplit(const tess_graph *g);
-/* Returns words for what ranks that share sequences give each other in a step's attention; NULL: none do. */
+/* Describes what ranks that share sequences exchange in a step's attention, or returns NULL if none do. */
 const char *tess_step_shares(const tess_step *s);
 /* Returns how many matrices a parameter is a stack of; 1: it is a single one. */
 int64_t tess_param_members(const tess_tensor *p);
@@ -52,7 +52,7 @@ int64_t tess_param_members(const tess_tensor *p);
 tess_dtype tess_param_dtype(const tess_tensor *p);
 /* Returns whether a step replaces a parameter by what the network computed for it, instead of training it. */
 bool tess_param_is_state(const tess_tensor *p);
-/* Beside a GPU, once a run has begun: has RAM ready for what it holds there of parameters and their states. */
+/* Beside a GPU, once a run has begun: maps RAM ahead for the parameters and states that rest there. */
 void tess_graph_ready_ram(const tess_graph *g);
 /* Returns how many tiles a parameter is cut into. */
 int64_t tess_param_tiles(const tess_tensor *p);
@@ -61,8 +61,7 @@ void tess_param_rows(const tess_tensor *p, int64_t tile, int64_t *first, int64_t
 /* Returns how many parts a parameter has: its master, and the moments of the optimizer that trains it. Before there is
  * a step, AdamW's are counted. */
 int tess_param_parts(const tess_tensor *p);
-/* Returns what files put behind the parameter's name for a part, "exp_avg"; NULL for the master, which has the name
- * alone. */
+/* Returns the suffix of a parameter's name in files for a part, "exp_avg"; NULL for the master, which has no suffix. */
 const char *tess_param_part_name(const tess_tensor *p, tess_part part);
 /* Returns the dtype that a part has in files: its own, or fp32 for what is kept in 8 bits. */
 tess_dtype tess_param_part_dtype(const tess_tensor *p, tess_part part);
@@ -70,22 +69,22 @@ tess_dtype tess_param_part_dtype(const tess_tensor *p, tess_part part);
 tess_keeping tess_graph_keeping(const tess_graph *g);
 /* Returns the name of the optimizer that trains the graph, and stores how many moments it has of a parameter. */
 const char *tess_graph_optimizer(const tess_graph *g, int *moments);
-/* An op of that name is in the graph. */
+/* Returns whether an op of that name is in the graph. */
 bool tess_graph_uses(const tess_graph *g, const char *op);
-/* Returns the name of the first op that a GPU makes by kernels that take many times as long as those of its like, and
- * says which and how many times; NULL: there is none. */
+/* Returns the name of the first op whose GPU kernels take many times as long as similar ones, and describes them in
+ * `said`; NULL: there is none. */
 const char *tess_graph_slow(const tess_graph *g, char *said, size_t room);
 
 /* ---- what a step holds ------------------------------------------------------------------------------------------- */
 
-/* What a step will hold and do, as its program shows. Arrays have an entry for each role; bytes where nothing else is
- * said. */
+/* The memory and work of a step, as its program shows. Arrays have an entry for each role; numbers are bytes unless the
+ * comment says otherwise. */
 typedef struct tess_holds {
     uint64_t resident[TESS_ROLE_COUNT]; /* held from step to step */
     uint64_t peak[TESS_ROLE_COUNT];     /* the most of a role that is live at one time, in the order of the program */
     uint64_t peak_total;                /* the most that is live at one time, of all roles */
     uint64_t peak_ram;                  /* the same without tiles that live on the GPU alone */
-    uint64_t ram[TESS_ROLE_COUNT];      /* what peak_ram is made of */
+    uint64_t ram[TESS_ROLE_COUNT];      /* the parts of peak_ram */
     uint64_t stays[TESS_ROLE_COUNT];    /* parameters and states that stay in RAM */
     uint64_t on_disk[TESS_ROLE_COUNT];  /* tiles that rest on disk */
     double flops;                       /* of the model, forward and backward */
@@ -99,17 +98,17 @@ void tess_step_holds(const tess_step *s, tess_holds *holds);
 /* Returns the bytes that RAM must hold at most without a disk: all tiles live at one time, and each worker's scratch.
  */
 uint64_t tess_holds_need(const tess_holds *holds, int workers);
-/* Returns the bytes of tiles that no plan moves: inputs, scalars, and the scratch of so many workers. */
+/* Returns the bytes of tiles that no plan moves: inputs, scalars, and the scratch of `workers` workers. */
 uint64_t tess_holds_fixed(const tess_holds *holds, int workers);
 
 /* ---- the plan ---------------------------------------------------------------------------------------------------- */
 
-/* What a plan for RAM above the disk goes by. */
+/* Settings of a plan for RAM above the disk. */
 typedef struct tess_place_conf {
-    uint64_t ram;            /* bytes for all tiles and for what workers have beside them; 0: there is no disk */
+    uint64_t ram;            /* bytes for all tiles and for workers' buffers; 0: there is no disk */
     uint64_t taken;          /* bytes of it that another step has for its inputs, scalars and scratch */
-    int workers;             /* each has scratch of its own, */
-    uint64_t worker_bytes;   /* and buffers for its products of no more bytes than these */
+    int workers;             /* workers, each with scratch of its own */
+    uint64_t worker_bytes;   /* the most bytes of a worker's buffers for products */
     unsigned away;           /* a set of roles, TESS_AWAY_...: their tiles rest on disk between uses even where RAM has
                                 room; of activations those that wait for the backward pass */
     uint64_t weights_in_ram; /* where weights are away, bytes of them that may stay */
@@ -120,16 +119,16 @@ typedef struct tess_place_conf {
     tess_rates rates;        /* of the machine; zeros: unknown */
 } tess_place_conf;
 
-/* What a plan for the GPU goes by. */
+/* Settings of a plan for the GPU. */
 typedef struct tess_gpu_conf {
     uint64_t memory; /* bytes for tiles; 0: there is no plan for it */
     bool all;        /* the plan chooses homes for parameters and states; else an earlier plan chose them */
     bool messages;   /* messages between ranks take tiles from the GPU's memory */
     double states;   /* the share of the optimizer's states that may live there */
-    uint64_t refuse; /* a plan that copies so many bytes in a step is of no use, good or not; 0: any is */
+    uint64_t refuse; /* a plan that copies this many bytes in a step is refused; 0: none is */
 } tess_gpu_conf;
 
-/* What the machine has for the tiles of one step. */
+/* The memory that a machine has for the tiles of one step. */
 typedef struct tess_limits {
     tess_gpu_conf gpu;
     tess_place_conf ram;
@@ -152,9 +151,9 @@ tess_status tess_step_fit_within(tess_tensor *output, const tess_step_conf *conf
 /* Returns the bytes of RAM that tiles have at a time where none rest on disk: below a cap what the fixed ones leave of
  * it; without one, on several ranks, what the program holds and what is gathered ahead; 0: there is no bound. */
 uint64_t tess_step_room(const tess_step *s, const tess_machine *m, const tess_limits *limits, bool gpu_planned);
-/* Returns the bytes that the files of a disk tier need for so many bytes of tiles, in whole MiB. */
+/* Returns the bytes that the files of a disk tier need for `bytes` of tiles, in whole MiB. */
 uint64_t tess_disk_room(uint64_t bytes);
-/* Returns how many lanes a step's messages have, which pass each other. */
+/* Returns how many lanes a step's messages have. */
 unsigned tess_lanes(const tess_grid *g);
 
 /* Places the tiles of a step in RAM and on disk: all tiles of a step that trains; of another, which comes later, its
@@ -184,8 +183,8 @@ void tess_step_rehearse(const tess_step *s, const tess_plan *plan, const tess_st
 
 /* What the printed plan adds to a plan's numbers: names of caps, and what lies beside the step. */
 typedef struct tess_plan_words {
-    const char *cpu;                /* the name of the cap on RAM, */
-    bool capped;                    /* which somebody has set */
+    const char *cpu;                /* the name of the cap on RAM */
+    bool capped;                    /* the user has set a cap on RAM */
     const char *disk;               /* the name of the cap on the disk; NULL: there is none */
     const char *path;               /* the directories of the disk tier */
     uint64_t limit;                 /* RAM without a disk: the cap, or what is free */

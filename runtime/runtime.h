@@ -128,8 +128,8 @@ typedef struct tess_share {
     int rank, ranks; /* of this machine */
     int cores;
     bool crowded;                                 /* more ranks than cores: they take turns */
-    uint64_t ram_bytes;                           /* that were free when the ranks joined, the least of any rank's */
-    uint64_t gpu_bytes;                           /* of a GPU, once somebody planned for it */
+    uint64_t ram_bytes;                           /* RAM that was free when the ranks joined, the least of all ranks */
+    uint64_t gpu_bytes;                           /* free memory of a GPU, once a plan has asked for it */
     char host[64], cpus[128], numa[64], gpus[64]; /* lists as in "0-3,8", "-" where there are none */
 } tess_share;
 /* Returns what this process has of it, divided among the ranks that a launcher started here. */
@@ -147,7 +147,7 @@ typedef struct tess_drive {
     double mixed_read_rate, mixed_write_rate; /* both at the same time */
     bool direct;                              /* past the page cache */
 } tess_drive;
-/* Returns the seconds that so many bytes take at least, one way or both at a time. */
+/* Returns the least seconds of reading and writing these bytes at the same time. */
 static inline double tess_drive_seconds(const tess_drive *d, double read, double written)
 {
     const double reads = read / d->read_rate, writes = written / d->write_rate,
@@ -332,8 +332,8 @@ typedef struct tess_codelet {
     struct tess_codelet_state *state; /* the runtime's */
 } tess_codelet;
 
-/* What a task finds out that decides which tiles other tasks need: of so many options those that are chosen. Where
- * tiles come from disk, tasks that depend on it are looked at when it is known. */
+/* The options that a task chooses, and with them the tiles that other tasks need. If tiles come from disk, tasks that
+ * depend on a choice are looked at when it is known. */
 typedef struct tess_choice {
     int64_t options;
     unsigned char *chosen; /* (options) */
@@ -344,9 +344,9 @@ void tess_choice_make(tess_choice *c, const int32_t *offset);
 
 typedef enum tess_mode {
     TESS_SCRATCH = 4,
-    TESS_LAST = 8,        /* or-ed in: nobody reads the tile after this task, its memory goes back */
-    TESS_LEAVES_RAM = 16, /* or-ed in: the tile leaves RAM after this task, if its home is the disk; */
-    TESS_LEAVES_GPU = 32, /* or the GPU */
+    TESS_LAST = 8,        /* or-ed in: no later task reads the tile, and its memory is freed */
+    TESS_LEAVES_RAM = 16, /* or-ed in: the tile is evicted from RAM after this task, if its home is the disk */
+    TESS_LEAVES_GPU = 32, /* or-ed in: the tile is evicted from the GPU after this task */
     TESS_IF_CHOSEN = 64,  /* or-ed into TESS_R: the body needs it only if the task's option is chosen, and else may find
                              NULL */
 } tess_mode;
@@ -400,7 +400,7 @@ struct _starpu_data_state *tess_tile_handle(tess_tile *t);
 tess_cost tess_task_cost(const tess_task *t);
 /* What StarPU wrote of a codelet's bodies on this machine's cores, in runs under policies that predict. */
 typedef struct tess_known_time {
-    double bytes, flops, seconds, times; /* of all tiles but scratch; of the cost; the mean of so many bodies */
+    double bytes, flops, seconds, times; /* of all tiles but scratch; of the cost; the mean of `times` bodies */
 } tess_known_time;
 typedef struct tess_known_times {
     tess_known_time *time; /* for the caller to free */
@@ -408,7 +408,7 @@ typedef struct tess_known_times {
 } tess_known_times;
 /* Reads that, which is empty where there is nothing. StarPU need not run. */
 void tess_known_times_read(const tess_codelet *cl, tess_known_times *k);
-/* Returns the mean seconds of bodies with tiles of so many bytes and so many flops; 0: none is known. */
+/* Returns the mean seconds of bodies with that number of bytes of tiles and of flops; 0: none is known. */
 double tess_known_times_of(const tess_known_times *k, double bytes, double flops);
 /* Submits one task. */
 tess_status tess_submit(const tess_task *task) TESS_NODISCARD;
@@ -456,7 +456,7 @@ tess_status tess_trace_open(const tess_trace_conf *conf) TESS_NODISCARD;
 void tess_trace_begin(void);
 /* Ends it, when its tasks have ended: it took from `begin` to `end`, of tess_seconds. */
 void tess_trace_end(int64_t step, double begin, double end);
-/* Ends the file, adding what so many others hold; nothing where none is open. */
+/* Ends the open file, if any, and appends the n files `others` to it. */
 void tess_trace_close(const char *const *others, size_t n);
 
 /* ---- list/profile.c ---------------------------------------------------------------------------------------------- */
@@ -479,9 +479,9 @@ typedef struct tess_profile {
     tess_profile_row row[TESS_PROFILE_ROWS];
     int rows; /* longest first */
 } tess_profile;
-/* Begins to count anew. */
+/* Resets the counts. */
 void tess_profile_reset(void);
-/* Reads what was counted since. */
+/* Stores the counts since then. */
 void tess_profile_read(tess_profile *p);
 
 /* Bodies of one codelet with the same work. */

@@ -63,8 +63,8 @@ const char *tess_human_time(double seconds, char out[32]);
  * runs; elsewhere these do nothing. It appears after a second and is gone at its end; of one within another only the
  * outer shows. Of the main thread, but for tess_bar_step, which any thread may call. */
 
-/* Begins "what  [####    ]  50%  left 0:12"; `total` 0: nobody knows how much it is, and the time so far is shown. The
- * text has to last until the end. */
+/* Begins "what  [####    ]  50%  left 0:12". With a `total` of 0, for unknown, it shows the time so far. The text must
+ * live until the end. */
 void tess_bar_begin(const char *what, double total);
 /* Adds so much to what is done of the total. */
 void tess_bar_step(double more);

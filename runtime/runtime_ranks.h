@@ -1,4 +1,4 @@
-/* Ranks, a section of runtime.h: who else runs, and what they do together. */
+/* Ranks, a section of runtime.h: the other processes of a run, and collectives over them. */
 #ifndef TESS_RUNTIME_RANKS_H
 #define TESS_RUNTIME_RANKS_H
 #include "runtime/runtime.h"
@@ -7,17 +7,16 @@
 extern "C" {
 #endif
 
-/* ---- ranks/ranks.c: who else runs -------------------------------------------------------------------------------- */
+/* ---- ranks/ranks.c: the ranks of a run --------------------------------------------------------------------------- */
 
-/* Failures. What every rank surely comes by, a rank may fail in: it goes up with its status, and the others hear of it
- * when they next agree. So each phase of a run ends with tess_ranks_agree, main does too, and between a rank's failure
- * and the next agreement no other rank may need it (for a message, a sum). Phases may be nested: who fails before an
- * inner one meets the others at its end, and then nobody waits at the outer one's (docs/decisions/0031-agreements.md).
- * A failure in the middle of such needs takes all ranks down, by tess_ranks_abort; so does the end of a rank that could
- * say nothing, which ranks/watch.c sees.
- */
+/* Failures. A rank may fail alone in a phase that every rank surely completes: it returns its status, and the others
+ * learn of it in the next tess_ranks_agree. So each phase of a run ends with tess_ranks_agree, main does too, and from
+ * a rank's failure to the next agreement no other rank may need it (for a message, a sum). Phases may be nested: a rank
+ * that fails before an inner one meets the others at its end, and no rank waits at the outer one's
+ * (docs/decisions/0031-agreements.md). Where others do need the rank, its failure ends all ranks by tess_ranks_abort;
+ * and so does the end of a rank that had no time to say why, which ranks/watch.c sees. */
 
-/* Returns its number among those of this machine, and how many these are. */
+/* Returns this rank's index among the ranks of its machine, and stores their number. */
 int tess_rank_here(int *ranks_here);
 /* Returns how many ranks in a row share a machine, the same of all machines; 1: they are uneven, or it is not known. */
 int tess_ranks_near(void);
@@ -28,7 +27,7 @@ bool tess_ranks_launched(void);
 void tess_ranks_leave_with(int status);
 /* Takes the place of one of many ranks, for measurements and estimates; what the others would send is zero. */
 void tess_ranks_pretend(int rank, int size);
-/* Does so as one of so many ranks in a row that share a machine. */
+/* Does so, with `near` consecutive ranks that share a machine. */
 void tess_ranks_pretend_near(int rank, int size, int near);
 /* Returns whether it does. */
 bool tess_ranks_pretended(void);
@@ -36,12 +35,13 @@ bool tess_ranks_pretended(void);
 TESS_NORETURN void tess_ranks_abort(int status);
 /* Prints in one line, "WHERE: WHAT", why this cannot go on, and ends all ranks; from any thread. */
 TESS_NORETURN void tess_die(const char *text);
-/* From then on that line ends with what is left behind: the newest checkpoint, say. By the main thread. */
+/* Appends to that line, from then on, what the run leaves behind, such as the newest checkpoint. The main thread calls
+ * it. */
 void tess_dies_leaving(const char *text);
-/* Asks to say why the ranks of a machine end, of which the first thing said is enough: true, once, for it. From any
- * thread, and from a signal's handler. */
+/* Returns true once on a machine, to the rank that may say why its ranks end. Any thread may call it, and a signal's
+ * handler. */
 bool tess_watch_speak(void);
-/* Returns whether somebody did. */
+/* Returns whether a rank of this machine has said why it ends. */
 bool tess_watch_spoken(void);
 /* Returns whether a rank runs; in a simulation one may do the work of others (docs/simulate.md). */
 bool tess_rank_is_there(int rank);

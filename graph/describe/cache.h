@@ -16,7 +16,7 @@ typedef struct tess_cache_layer {
 /* Returns the number of the next layer of a graph that is described, across: of those of an encoder's rows. NULL
  * graphs and such are the op's to check. */
 int tess_cache_take(tess_cache *c, tess_graph *g, bool across, int64_t width, int64_t window);
-/* An encoder has so many rows. */
+/* Sets the number of an encoder's rows, over which attention goes across. */
 void tess_cache_across(tess_cache *c, int64_t places);
 /* Returns a tile of a layer: kind 0 keys, 1 values. */
 tess_tile *tess_cache_tile(tess_cache *c, int layer, bool across, int kind, int64_t block);

@@ -108,10 +108,10 @@ typedef enum tess_has {
 typedef struct tess_splits {
     tess_has has[TESS_MOST_INPUTS + 1];
     tess_split of[TESS_MOST_INPUTS + 1];
-    int64_t divides; /* units divide this too; 0: it says nothing */
-    int runs;        /* where it fails: so many runs side by side might do */
+    int64_t divides; /* the number of units divides this too; 0: no such limit */
+    int runs;        /* if sharding fails: a number of runs side by side that might do */
 } tess_splits;
-/* The units [first, end) of so many. */
+/* The units [first, end) of `units`. */
 typedef struct tess_portion {
     int64_t units, first, end;
 } tess_portion;
@@ -165,11 +165,11 @@ struct tess_op {
     int table;        /* the input whose rows ranks may share out by tiles; 0: none */
     int table_bias;   /* the input that has an element for each of these rows; 0: none */
     bool table_parts; /* with some of the rows the op makes a part of its result, and the parts add up */
-    int stack;        /* the input that is a stack of matrices, all of which every rank has; 0: none */
-    bool by_rows;     /* a row of the output depends on the same row of the inputs alone, or on those that */
-    bool by_places;   /* it does not, as ops of experts, but takes spans of sequences */
-    bool own;         /* it is a program's, which sees rows of padding too */
-    int bounds;       /* this input, which has to be there, lets it see; 0: there is none */
+    int stack;        /* the input that is a stack of matrices, replicated on all ranks; 0: none */
+    bool by_rows;     /* a row of the output depends on the same row of the inputs alone */
+    bool by_places;   /* it is not by_rows, as ops of experts, but works on spans of sequences */
+    bool own;         /* it is a program's op, which sees rows of padding too */
+    int bounds;       /* the input with the bounds of what a row sees, if the op requires one; 0: none */
     tess_sends (*sends)(const tess_node *n, int ranks, int tensor); /* it looks along the sequence, and takes spans */
     int targets;                /* of a loss: the input whose values that are not negative count; 0: micro-batches do */
     int numbers;                /* of a loss: the input whose numbers are summed beside it; 0: there is none */

@@ -9,9 +9,9 @@ typedef struct tess_parcel {
     unsigned spans, uses;
 } tess_parcel;
 
-/* Returns one with room for so many parts, and tiles. */
+/* Returns an empty message with room for `spans` parts of `uses` tiles. */
 tess_parcel tess_parcel_begin(tess_lower *L, int spans, int uses);
-/* Adds a part of a tile, those of which follow each other. */
+/* Adds a part of a tile; parts of one tile are added in a row. */
 void tess_parcel_add(tess_parcel *m, tess_use use, int peer, int tag, bool sends, size_t offset, size_t bytes);
 /* Emits the message, which is gone then; nothing where it has no part. */
 void tess_parcel_send(tess_lower *L, tess_parcel *m);

@@ -42,7 +42,7 @@ void tess_program_free(tess_program *p);
 tess_tile *tess_program_tile(tess_program *p, size_t bytes, tess_role role, const char *label);
 /* Returns the next tile of the set that serves every micro-batch. */
 tess_tile *tess_program_slot(tess_program *p, size_t bytes, tess_role role, const char *label);
-/* Chooses the set that slots are taken from, which begins anew with `restart`. */
+/* Chooses the set that slots are taken from; `restart` makes all of its slots free. */
 void tess_program_slots(tess_program *p, int set, bool restart);
 /* Adds a task; `again`: it recomputes. */
 void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const tess_use *use, unsigned nuse,
@@ -51,15 +51,15 @@ void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const 
 void tess_program_fuse(tess_program *p);
 /* Makes one of small tasks that follow each other, or could (bundle.c). */
 void tess_program_bundle(tess_program *p);
-/* Makes one of tasks over the same rows, where all tiles of the list together are within so many bytes (chains.c). */
+/* Joins tasks over the same rows if all tiles of the list together take no more than `room` bytes (chains.c). */
 void tess_program_chain(tess_program *p, uint64_t room);
-/* Returns whether it is an update of the step before, or several of them. */
+/* Returns whether a task is a late update, or several of them. */
 bool tess_task_comes_late(const tess_task *t);
-/* Marks each tile's last use before it is written anew. A gradient that the program reads before it writes it is that
- * of the step before. Until a plan says more, a tile leaves RAM after each use. */
+/* Marks each tile's last use before it is overwritten. A gradient that the program reads before it writes it belongs to
+ * the step before. Without a plan a tile leaves RAM after each use. */
 void tess_program_finish(tess_program *p, bool keep_gradients);
-/* Returns the number of each use's tile, task by task; tiles, of which there are *tiles, are numbered as they come
- * first in the list. free() it. */
+/* Returns the index of each use's tile, task by task; the *tiles tiles are numbered in the order of their first use.
+ * The caller calls free(). */
 uint32_t *tess_program_index(const tess_program *p, size_t *tiles);
 /* Submits the tasks. Without `late` the updates that come late are left out. */
 tess_status tess_program_run(const tess_program *p, bool late);
@@ -85,7 +85,7 @@ tess_marks *tess_marks_read(const tess_program *p, const tess_uses *u);
 tess_program *tess_step_program(const tess_step *s);
 /* Returns TESS_INVALID once the parameters hold anything. */
 tess_status tess_check_place(tess_graph *of) TESS_NODISCARD;
-/* So many bytes of a step's tiles, or, with `all`, of all tiles, need the disk. */
+/* Records that `bytes` of a step's tiles, or with `all` of all tiles, need the disk. */
 void tess_step_note_disk(tess_step *s, bool all, uint64_t bytes);
 
 #endif

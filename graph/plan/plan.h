@@ -117,7 +117,7 @@ typedef struct tess_level {
     uint8_t *used, *leave;       /* [use]: of the two enums above */
     bool homes;                  /* homes are chosen for tiles that outlast the list, too */
     int rounds, last_rounds;     /* rounds of the search for prices, while choosing and for the bound */
-    uint64_t refuse;             /* a choice that moves so many bytes in a step is of no use; 0: any is */
+    uint64_t refuse;             /* a choice that moves this many bytes in a step is refused; 0: none is */
     bool quick;                  /* the list is so long that one slack and one order by prices must do */
     const tess_rates *rates;     /* the engine minimizes the time of a step by these; NULL: the bytes that move */
     int workers;                 /* how many the time is for */
@@ -192,7 +192,7 @@ tess_room *tess_room_new(const int64_t *bytes, size_t moments);
 void tess_room_free(tess_room *r);
 /* Takes `bytes` from `count` moments from `first` on, around the end of the cycle; what is left may be below zero. */
 void tess_room_take(tess_room *r, size_t first, size_t count, int64_t bytes);
-/* Returns whether each of these moments has so many bytes left. */
+/* Returns whether each of these moments has `bytes` left. */
 bool tess_room_has(const tess_room *r, size_t first, size_t count, int64_t bytes);
 /* Returns what the moment with the least has left. */
 int64_t tess_room_least(const tess_room *r);
@@ -201,7 +201,7 @@ int64_t tess_room_least(const tess_room *r);
 void tess_plan_simulate(const tess_uses *u, const tess_marks *m, const tess_rates *rates, uint64_t room, int workers,
                         tess_forecast *out);
 
-/* The same: returns the seconds of a task of the list on one of so many workers, without help. */
+/* Returns the seconds of a task of the list on one of `workers` workers, without help. */
 double tess_plan_seconds(const tess_uses *u, size_t task, const tess_rates *rates, int workers);
 
 /* What the tasks of a list take where there is a GPU, in seconds, and what two levels, it and RAM, have and do. */

@@ -8,7 +8,7 @@
 void tess_self_is(int rank, int ranks);
 /* Sets the word that says whether the end was said, which processes may share; NULL: this process's own. */
 void tess_self_shares(atomic_int *said);
-/* Sets what ends the other ranks too and does not return, or returns where there is nobody else; NULL: nothing. */
+/* Sets a callback that ends the other ranks too and does not return, unless there are none; NULL: there is none. */
 void tess_self_ends_by(void (*end_all)(int status));
 
 /* What stands in the terminal's row, as bar.c says; row.c takes it away for a process's last words, behind which

@@ -192,7 +192,7 @@ void tess_disk_files_close(tess_disk *d);
 
 /* Returns the file in which a byte of the space lies, and where in it. */
 struct tess_disk_file *tess_disk_place(tess_disk *d, uint64_t at, uint64_t *offset);
-/* Makes a space of so many bytes, all of it free. */
+/* Makes a space of `bytes`, all of them free. */
 void tess_disk_space_open(tess_disk *d, uint64_t bytes);
 /* Forgets it. */
 void tess_disk_space_close(tess_disk *d);

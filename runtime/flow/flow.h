@@ -22,15 +22,15 @@ bool tess_use_left_out(const tess_task *t, const tess_use *u);
 
 /* ---- ram_places.c ---- */
 
-/* Begins a run whose tiles in RAM that flow may have so many bytes at a time; 0: any, but that with ranks bytes are
- * counted all the same. `leaves` hears of each tile that leaves RAM, after what StarPU was told. */
+/* Begins a run whose moving tiles take at most `room` bytes of RAM at a time; 0: any number, though several ranks count
+ * them all the same. The callback `leaves` is called for each eviction from RAM, after StarPU was told. */
 void tess_ram_flow_start(uint64_t room, void (*leaves)(tess_tile *t));
 /* Ends it. */
 void tess_ram_flow_stop(void);
 /* Returns whether bytes are counted. The functions below are called only where they are. */
 bool tess_ram_flows(void);
-/* Makes room for what task[k] of n needs, which is next, and looks ahead as far as room goes; returns so many tasks of
- * the list as have theirs. */
+/* Makes room for the tiles of task[k], the next of n, and prefetches ahead as far as room goes; returns how many tasks
+ * of the list have room for their tiles. */
 size_t tess_ram_flow_ahead(const tess_task *task, size_t n, size_t k);
 /* Takes note that a task was submitted. */
 void tess_ram_flow_submitted(const tess_task *task);
@@ -41,7 +41,7 @@ void tess_ram_flow_unmap(tess_tile *t, int mode);
 
 /* ---- gpu_places.c ---- */
 
-/* Begins a run whose tiles have so many bytes of the one GPU by plan; 0: there is no plan. */
+/* Begins a run with a plan for `room` bytes of the GPU's memory; 0: there is no plan. */
 tess_status tess_gpu_flow_start(uint64_t room) TESS_NODISCARD;
 /* Ends it. */
 void tess_gpu_flow_stop(void);

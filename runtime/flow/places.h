@@ -59,13 +59,13 @@ struct tess_places {
     size_t looked; /* at the tasks of the list before this one */
 };
 
-/* Gives places in so many bytes from now on. */
+/* Gives places in `room` bytes from now on. */
 void tess_places_start(tess_places *p, uint64_t room);
 /* Takes all back. */
 void tess_places_stop(tess_places *p);
 /* Has what task[k] of n needs settled, which is next, and looks ahead; false: the room is too little for it. */
 bool tess_places_ahead(tess_places *p, const tess_task *task, size_t n, size_t k);
-/* Returns so many tasks of the list as have all that they need settled, of those looked at. */
+/* Returns how many of the tasks that were looked at have all their tiles settled. */
 size_t tess_places_ready(const tess_places *p);
 /* Takes note that a task was submitted. */
 void tess_places_submitted(tess_places *p, const tess_task *task);
@@ -77,7 +77,7 @@ bool tess_places_come(tess_places *p, tess_tile *t, bool comes);
 void tess_places_settle(tess_places *p, const tess_tile *t, const char *who);
 /* Lets a tile leave; with `copy` its contents go to the level below. What did not settle never came. */
 void tess_places_leave(tess_places *p, tess_tile *t, bool copy);
-/* Takes the place of a tile back that nobody uses any more, if it has one. */
+/* Takes back the place of a tile that is no longer used, if it has one. */
 void tess_places_forget(tess_places *p, tess_tile *t);
 /* Has a departure end, from any thread; it may be freed then. */
 void tess_departure_ends(tess_departure *d);

@@ -21,7 +21,7 @@ void tess_timeline_task(const tess_task *t, const struct starpu_profiling_task_i
 
 /* Begins to keep times; those of StarPU around bodies too, or not. */
 void tess_profile_start(bool profile);
-/* Counts a body that ran on a CPU, parts of which others may have taken. */
+/* Counts a body that ran on a CPU; other workers may have run parts of it. */
 void tess_profile_ran(const tess_task *t, int worker, double begin, double end, const tess_parts_times *parts);
 /* Counts what a worker did of the body of another's task. */
 void tess_profile_helped(const tess_task *t, int worker, double begin, double end);

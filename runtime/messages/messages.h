@@ -31,11 +31,11 @@ typedef struct tess_exchange {
 typedef struct tess_carrier {
     /* Returns its name and version. */
     const char *(*name)(void);
-    /* Returns why it cannot carry, NULL where it can, the same on all ranks, all of which call it. NULL: it always can.
-     */
+    /* Returns why it cannot carry messages, or NULL if it can, the same on all ranks; all ranks call it. NULL: it
+     * always can. */
     const char *(*hindrance)(void);
-    /* Starts it with so many lanes, and says in the memory of which node it takes tiles; false, on all ranks: it cannot
-     * carry after all. All ranks call it. */
+    /* Starts it with `lanes` lanes, and stores the memory node from which it takes tiles; returns false, on all ranks,
+     * if it cannot carry after all. All ranks call it. */
     bool (*start)(unsigned lanes, unsigned *node);
     /* Takes over a message all of whose tiles are there, from any thread; it gives it back to tess_exchange_ended. */
     void (*take)(tess_exchange *e);
@@ -54,7 +54,7 @@ extern const tess_carrier tess_by_nccl;
 
 /* Returns where a span of a message lies whose tiles are there. */
 char *tess_exchange_data(const tess_exchange *e, const tess_span *s);
-/* Keeps digests of its tiles, where somebody wants them, before anything goes or comes. */
+/* Keeps digests of a message's tiles, if they are asked for, before any byte is sent or received. */
 void tess_exchange_begins(const tess_exchange *e);
 /* Takes a message back from its carrier, from any thread, when all its spans have gone or come. */
 void tess_exchange_ended(tess_exchange *e);
@@ -64,8 +64,8 @@ void tess_exchange_ended(tess_exchange *e);
 /* Meets the other ranks before the start, when all have stopped what carried before; false: not all are ready for it.
  */
 bool tess_messages_meet(bool ready);
-/* Starts what carries, in so many lanes, beside so many workers; TESS_INVALID where that was asked for and cannot, or
- * not by all ranks alike. All ranks call it. */
+/* Starts a carrier with `lanes` lanes, beside `workers` workers; TESS_INVALID if the requested one cannot carry, or if
+ * ranks request different ones. All ranks call it. */
 tess_status tess_messages_start(tess_carriers by, unsigned lanes, int workers) TESS_NODISCARD;
 /* Ends it, when nothing is under way. */
 void tess_messages_stop(void);
@@ -93,7 +93,7 @@ void tess_serve_stop(void);
 
 /* ---- pauses.c: how long to wait before the next look ---- */
 
-/* Rests when nothing has moved for so many seconds; no longer than until the next tess_rest_end. `news` is what
+/* Rests when nothing has moved for `idle` seconds, at most until the next tess_rest_end. `news` is the number that
  * tess_rest_news returned before the last look. */
 void tess_rest(unsigned news, double idle);
 /* Counts how often a rest was ended. */

@@ -12,6 +12,6 @@ typedef struct tess_mpi_profile {
     /* Returns whether this thread's MPI_Barrier is to be left out. */
     bool (*leaves_out_barrier)(void);
 } tess_mpi_profile;
-/* Sets who looks at them; NULL is nobody. */
+/* Sets the callbacks; NULL removes them. */
 void tess_mpi_profile_set(const tess_mpi_profile *p);
 #endif

@@ -14,8 +14,8 @@ bool tess_gpu_device_bus(int device, char *bus, int room);
 uint64_t tess_gpu_device_bytes(int device, char *name, int room);
 /* Measures what copies reach there; false: there is no memory for it. */
 bool tess_gpu_device_copies(int device, tess_gpu_copies *out);
-/* Makes what CUDA needs on those n devices, of which the first is the calling thread's from then on. */
+/* Creates the CUDA contexts of n devices, and makes the first the calling thread's device. */
 void tess_gpu_device_open(const int *device, int n);
-/* Returns the least of what is free on them. */
+/* Returns the least free memory of these devices. */
 uint64_t tess_gpu_device_free(const int *device, int n);
 #endif

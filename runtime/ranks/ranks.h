@@ -1,5 +1,5 @@
-/* How ranks speak with each other, and who lives on this machine. MPI is spoken in this folder and by what carries
- * messages; where a machine is simulated ranks are in one process, and nobody speaks it. */
+/* How ranks communicate, and which of them share this machine. Only this folder and the carriers of messages call MPI;
+ * in a simulation all ranks are in one process, and MPI is not called. */
 #ifndef TESS_RANKS_H
 #define TESS_RANKS_H
 #include "runtime/runtime.h"
@@ -37,7 +37,7 @@ double tess_together_clock(void);
 
 /* share.c */
 
-/* Divides the machine among its ranks, all of which call this. */
+/* Divides the machine among its ranks; all of them call it. */
 void tess_share_take(void);
 
 #ifndef TESS_SIMULATED
@@ -50,7 +50,7 @@ MPI_Comm tess_ranks_here_comm(void);
 
 /* shared_window.c: memory that the ranks of a machine share */
 
-/* Gets so many bytes, which all ranks of the communicator call; NULL, on all of them, where MPI has none to share. */
+/* Allocates shared memory; all ranks of the communicator call it. Returns NULL, on all of them, if MPI has none. */
 void *tess_window_open(MPI_Comm here, size_t bytes, MPI_Win *window);
 /* Frees them; all of the ranks call it. */
 void tess_window_close(MPI_Win *window);
@@ -74,7 +74,7 @@ void tess_bells_close(void);
 void tess_bell_ring(int rank);
 /* Returns how often this rank's was rung. */
 unsigned tess_bell_rings(void);
-/* Rests for so many microseconds, less than a second, or until it is rung oftener than that. */
+/* Rests for `us` microseconds, less than a second, or until there were more than `rings` wakeups. */
 void tess_bell_rest(unsigned rings, long us);
 #endif
 #endif

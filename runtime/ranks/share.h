@@ -10,7 +10,7 @@
  */
 bool tess_share_divide(hwloc_topology_t t, const hwloc_bitmap_t *mask, bool asked, int most, int ranks,
                        hwloc_bitmap_t *share);
-/* Counts the cores of which some of the CPUs are in the set. */
+/* Counts the cores that have a CPU in the set. */
 int tess_share_cores(hwloc_topology_t t, hwloc_const_bitmap_t set);
 /* Returns what was free of this rank's GPU when ranks joined, or when a process alone first asked; the least of any
  * rank's; 0: none has one. */
@@ -23,7 +23,7 @@ int tess_share_nearness(hwloc_topology_t t, hwloc_const_bitmap_t share, hwloc_co
 /* Assigns each rank its GPUs, has[rank * gpus + gpu], as many as even numbers allow, by near[] in the same order (NULL:
  * all are as near), else in order; with more ranks than GPUs each has one, which some share. */
 void tess_share_match(int gpus, int ranks, const int *near, bool *has);
-/* Returns the cores at which that GPU hangs, the topology's; NULL: nobody knows. family: what hwloc calls GPUs, where
+/* Returns the cores nearest to a GPU, as part of the topology, or NULL if unknown. `family` is hwloc's name for GPUs if
  * CUDA does not count them. */
 hwloc_const_bitmap_t tess_share_gpu_at(hwloc_topology_t t, int gpu, const char *family);
 /* Puts those of `gpus` that StarPU's variables leave, STARPU_WORKERS_CUDAID and STARPU_NCUDA (NULL: not set), into id,
@@ -31,8 +31,8 @@ hwloc_const_bitmap_t tess_share_gpu_at(hwloc_topology_t t, int gpu, const char *
 int tess_share_gpu_ids(int gpus, const char *ids, const char *count, int *id);
 /* Does so with this machine's GPUs and the variables as they are. */
 int tess_share_gpus(int *id);
-/* Has tess_memory_spread deal pages out over the nodes of these cores, where they are several and nobody (numactl) said
- * where memory shall be. */
+/* Makes tess_memory_spread interleave pages over the NUMA nodes of these cores, if there are several and no policy
+ * (numactl) is set. */
 void tess_share_spread(hwloc_topology_t t, hwloc_const_bitmap_t share);
 
 #endif

@@ -9,8 +9,8 @@
 typedef enum tess_stay_state {
     TESS_AWAY,   /* it has no place there */
     TESS_PLACED, /* it has one, in which others may still be; nothing comes when they are gone */
-    TESS_COMES,  /* the same; its contents come when they are gone */
-    TESS_SETTLED /* nobody else is in its place any more */
+    TESS_COMES,  /* the same; its contents are fetched when the others are gone */
+    TESS_SETTLED /* no other tile is in its place any more */
 } tess_stay_state;
 typedef struct tess_stay {
     tess_stay_state state;
@@ -27,8 +27,8 @@ struct tess_tile {
     tess_tier home;
     char *label;
     struct tess_disk_tile *place;   /* on the disk, where that is the home */
-    int mapped;                     /* the mode in which the main thread has it, */
-    unsigned maps;                  /* so many times; several times only to read */
+    int mapped;                     /* the mode in which the main thread has it mapped */
+    unsigned maps;                  /* the number of its mappings; several are for reading only */
     bool filled;                    /* it has contents, wherever they are, as of the last task submitted: list/'s */
     _Atomic uint32_t came;          /* that it arrived, for the trace, till its first user takes it; 0: it did not */
     tess_tile *known, **knower;     /* of those that StarPU knows of; knower: NULL outside the list */
@@ -45,7 +45,7 @@ struct tess_tile {
 
 /* ---- tile.c ---- */
 
-/* Makes StarPU and the disk forget it, when nobody uses it any more. */
+/* Makes StarPU and the disk forget a tile that is no longer used. */
 void tess_tile_unregister(tess_tile *t);
 /* Returns a tile that StarPU knows of; NULL: there is none. */
 tess_tile *tess_tile_known(void);
@@ -70,7 +70,7 @@ void tess_digest_left(const tess_task *t, unsigned use, const void *data);
 
 /* The memory node of the disk tier; -1 without one. */
 extern int tess_disk_node;
-/* Opens the machine's disk tier, if it has one, for tiles that need so many bytes. */
+/* Opens the machine's disk tier, if it has one, for `needs` bytes of tiles. */
 tess_status tess_tier_open(const tess_machine *m, uint64_t needs) TESS_NODISCARD;
 /* Makes it a node of StarPU's, once that runs. */
 tess_status tess_tier_register(void) TESS_NODISCARD;
@@ -89,8 +89,8 @@ void tess_disk_place_free(struct tess_disk_tile *place, size_t bytes);
 
 /* ---- arena.c: where large buffers lie, under slab.c's lock ---- */
 
-/* Maps so many bytes, which begin at a border of a huge page and are huge pages as far as the kernel has them, with
- * mmap's further flags. NULL: there is no address space. */
+/* Maps `size` bytes at a border of a huge page, in huge pages as far as the kernel has them, with mmap's further flags.
+ * Returns NULL if there is no address space. */
 void *tess_arena_map(size_t size, int flags);
 /* Takes a buffer, at a border of 64 KiB. Where address space is missing it asks for as much as is wanted in all. NULL:
  * there is none. */
@@ -118,7 +118,7 @@ void tess_slab_install(uint64_t cap, bool whole);
 void tess_slab_release(void);
 /* Has buffers wait that many, of these sizes, which all cores make ready; nothing where buffers are not whole. */
 void tess_slab_ready(const size_t *bytes, size_t n);
-/* Counts so many bytes more, or fewer, that somebody else holds below the cap. */
+/* Counts `bytes` more, or fewer, that other code holds below the cap. */
 void tess_slab_hold(int64_t bytes);
 /* Returns the bytes that StarPU has, and the most since the start. */
 void tess_slab_use(uint64_t *now, uint64_t *peak);

@@ -48,8 +48,8 @@ typedef struct tess_trace_event {
     uint64_t bytes, received;             /* moved, or sent to other ranks; taken from them */
     double flops;                         /* of a task */
     uint32_t nth;                         /* of a span: which it is of those of its tag, peer and direction */
-    uint32_t arrival;                     /* of what came: its number, which a task names; 0: none */
-    uint32_t waited[TESS_TRACE_ARRIVALS]; /* those of which a task is the first user */
+    uint32_t arrival;                     /* the number of an arrival, which a task refers to; 0: none */
+    uint32_t waited[TESS_TRACE_ARRIVALS]; /* the arrivals that a task is the first to use */
 } tess_trace_event;
 
 /* What is counted all the time, and sampled while steps are traced. */

@@ -14,11 +14,11 @@ typedef struct tess_region {
     bool any;              /* tensors of any rank are in it */
     bool across;           /* it may have nodes of several blocks */
     bool fits;
-    int runs;      /* where it does not: with so many runs side by side at its beginning it might */
-    char why[160]; /* it does not */
+    int runs;      /* if it does not: a number of runs side by side at its beginning that might do */
+    char why[160]; /* the reason why it does not */
 } tess_region;
 
-/* Finds the region of a tensor that is split so, in a graph of so many nodes then; the caller frees it. */
+/* Finds the region of a tensor that is sharded as `is`; the caller frees it. */
 tess_region tess_region_of(tess_graph *g, const tess_tensor *t, const tess_split *is);
 void tess_region_free(tess_region *r, int nodes);
 /* Returns how many units it has; 0: it cannot be shared out, and says why. */
