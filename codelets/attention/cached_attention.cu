@@ -111,7 +111,7 @@ template <tess_dtype T> static void cached_attention_body(const tess_work *w)
     const void *bias = a->buckets ? (rest++)->ptr : NULL;
     tiles of;
     if (a->dim > MOST_DIM || a->tiles > TESS_CACHED_TILES) {
-        tess_work_fail(w, "CUDA: heads of %lld elements (at most %d can be)", (long long)a->dim, MOST_DIM);
+        tess_work_fail(w, "CUDA: heads of %lld elements (at most %d)", (long long)a->dim, MOST_DIM);
         return;
     }
     for (int64_t k = 0; k < a->tiles; k++) of.keys[k] = rest[k].ptr, of.values[k] = rest[a->tiles + k].ptr;

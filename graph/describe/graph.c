@@ -171,8 +171,7 @@ static tess_status check_param(tess_graph *g, const char *name, int64_t rows, in
     g->tiles_declared += (rows + height - 1) / height;
     if (g->tiles_declared <= TESS_MOST_TILES) return TESS_OK;
     return tess_error(TESS_INVALID, name,
-                      "with it there are %lld tiles of parameters, at most %d can be (raise "
-                      "tile_elements)",
+                      "with it the parameters have %lld tiles, at most %d are allowed (raise tile_elements)",
                       (long long)g->tiles_declared, TESS_MOST_TILES);
 }
 

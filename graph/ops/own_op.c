@@ -384,7 +384,7 @@ static tess_status check_functions(const tess_op_conf *c, int inputs)
     if (!c->backward.cpu && c->backward.cuda)
         return tess_error(TESS_INVALID, c->name, "has no backward function for a CPU, but one for a GPU");
     if (!c->backward.cpu && c->reads)
-        return tess_error(TESS_INVALID, c->name, "says what its backward reads, and has none");
+        return tess_error(TESS_INVALID, c->name, "reads is set, but there is no backward function");
     if (c->reads & ~(all | TESS_READS_OUT | TESS_READS_AUX))
         return tess_error(TESS_INVALID, c->name, "reads 0x%x, but has %d input%s (expected bits of 0x%x)", c->reads,
                           inputs, inputs > 1 ? "s" : "", all | TESS_READS_OUT | TESS_READS_AUX);

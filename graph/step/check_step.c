@@ -24,7 +24,7 @@ static tess_status check_watches(const tess_tensor *output, const tess_step_conf
             return tess_error(TESS_INVALID, "step", "a watch without a %s", c->watch[k].name ? "function" : "name");
         if (!has_result(output, c->watch[k].name))
             return tess_error(TESS_INVALID, "step",
-                              "watches %s, which no op makes on the way to its output (tess_name names what one does)",
+                              "watches %s, which is no activation that its output depends on (tess_name names one)",
                               c->watch[k].name);
     }
     return TESS_OK;

@@ -88,8 +88,7 @@ static tess_status check(const tess_machine *m)
     if (m->away && !m->disk)
         return tess_error(TESS_INVALID, "machine", "has no disk, where tiles are to rest (name a directory for it)");
     if (tess_session())
-        return tess_error(TESS_INVALID, "step",
-                          "comes too late to be placed (its plan is what tess_start_plan begins with)");
+        return tess_error(TESS_INVALID, "step", "comes too late to be placed (tess_start_plan needs its plan)");
     return TESS_OK;
 }
 

@@ -28,10 +28,11 @@ static tess_status check_trains(const tess_tensor *output)
         return tess_error(TESS_INVALID, "step",
                           "all parameters that the loss is made of are frozen: nothing would be trained");
     if (!lacks) return TESS_OK;
-    return tess_error(TESS_INVALID, lacks->out->name,
-                      "is made of parameters that are trained by an op without a gradient (register %s with a function "
-                      "for it, or freeze what it is made of)",
-                      lacks->op->name);
+    return tess_error(
+        TESS_INVALID, lacks->out->name,
+        "depends on trained parameters by an op without a gradient (register %s with a backward function, "
+        "or freeze these parameters)",
+        lacks->op->name);
 }
 
 tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_step **step)

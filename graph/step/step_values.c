@@ -157,7 +157,7 @@ int tess_step_numbers(const tess_step *s)
 tess_status tess_step_add_losses(const tess_step *s, void *sums)
 {
     TESS_TRY(tess_step_check(s));
-    if (!s->low.losses_exact) return tess_error(TESS_INVALID, s->output->name, "is no loss (nothing adds up)");
+    if (!s->low.losses_exact) return tess_error(TESS_INVALID, s->output->name, "is no loss");
     TESS_TRY(check_ran(s));
     void *sum;
     TESS_TRY(tess_tile_map(s->low.losses_exact, TESS_R, &sum));

@@ -126,7 +126,7 @@ static tess_status check_directory(const char *dir)
 static tess_status check_count(unsigned dirs)
 {
     if (dirs >= 1 && dirs <= TESS_DISK_MAX_DIRS) return TESS_OK;
-    return tess_error(TESS_INVALID, "disk tier", "%u directories, 1 to %d can be used", dirs, TESS_DISK_MAX_DIRS);
+    return tess_error(TESS_INVALID, "disk tier", "%u directories (expected 1 to %d)", dirs, TESS_DISK_MAX_DIRS);
 }
 
 static tess_status open_file(struct tess_disk_file *f, const char *dir, uint64_t bytes, bool named)

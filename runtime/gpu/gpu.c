@@ -148,7 +148,7 @@ tess_status tess_gpu_take_chunks(void)
     for (int i = 0; i < has; i++) starpu_free_on_node(node, piece[i], PIECE);
     if (has == n) return TESS_OK;
     return tess_error(TESS_INVALID, "GPU",
-                      "its memory leaves StarPU no %s for what is small (let tiles have less of it)",
+                      "its memory leaves StarPU no %s for small buffers (let tiles have less of it)",
                       tess_human_bytes(n * (double)PIECE));
 }
 

@@ -212,8 +212,7 @@ static tess_status set_limits(const tess_machine *m, const tess_rooms *rooms)
     for (int i = 0; i < 4; i++) {
         const char *value = getenv(ahead[i]);
         if (value && strcmp(value, "0"))
-            tess_note("%s=%s does not act beside a disk tier: the plan says what leaves RAM, and when", ahead[i],
-                      value);
+            tess_note("%s=%s has no effect with a disk tier: the plan decides the evictions from RAM", ahead[i], value);
         tess_environment_set(ahead[i], "0");
     }
     return TESS_OK;
@@ -249,7 +248,7 @@ static tess_status check_home(void)
     if (dir && !access(dir, W_OK)) return TESS_OK;
     if (dir && !mkdir(dir, 0777)) return TESS_OK;
     if (dir && !strncmp(name, "STARPU_", 7))
-        return tess_error(TESS_INVALID, name, "%s: %s (StarPU keeps what it learns of tasks there)", dir,
+        return tess_error(TESS_INVALID, name, "%s: %s (StarPU keeps its performance models there)", dir,
                           strerror(errno == EEXIST ? EACCES : errno));
     snprintf(own, sizeof own, "/tmp/tessera-%ld", (long)getuid());
     mkdir(own, 0777);

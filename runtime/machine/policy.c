@@ -52,7 +52,7 @@ static tess_status check_locks(const char *path)
     free(text);
     if (found)
         return tess_error(TESS_INVALID, LIBRARY,
-                          "%s was built with the headers of a StarPU that simulates nothing (those of "
+                          "%s was built with the headers of a StarPU without simulation (the headers of "
                           ".starpu/simgrid have locks of its own)",
                           path);
 #else

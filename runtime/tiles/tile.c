@@ -29,7 +29,7 @@ static uint64_t blocks(const tess_tile *t)
 tess_tile *tess_tile_new(size_t bytes, tess_role role, const char *label)
 {
     if (bytes == 0 || bytes > TESS_TILE_MOST) {
-        tess_error(TESS_INVALID, label, "a tile of %zu bytes (1 to %llu can be)", bytes,
+        tess_error(TESS_INVALID, label, "a tile of %zu bytes (expected 1 to %llu)", bytes,
                    (unsigned long long)TESS_TILE_MOST);
         return NULL;
     }

@@ -253,7 +253,7 @@ TEST(descriptions)
     wrong_description(needs_nothing, "own: takes \"a?, b?\"");
     wrong_description(no_forward, "own: has no forward function for a CPU");
     wrong_description(gpu_alone, "own: has no backward function for a CPU, but one for a GPU");
-    wrong_description(reads_without, "own: says what its backward reads, and has none");
+    wrong_description(reads_without, "own: reads is set, but there is no backward function");
     wrong_description(reads_third, "own: reads 0x4, but has 2 inputs (expected bits of 0x303)");
     wrong_description(no_dtype, "own: dtypes 0x8 (expected 1 << TESS_F32");
     wrong_description(much, "own: attributes of 1073741824 bytes (at most");

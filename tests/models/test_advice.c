@@ -127,7 +127,7 @@ TEST(padding_is_said_with_the_length_that_has_none)
          "computes the same without it\n"},
         {shorts, shorts, "data.seq_length=7 computes the same"},
         {shorts, full, "the longest sample has 31 tokens, and 84% of 32 are padding: data.seq_length=31 "},
-        {shorts, text, "84% of what is held is padding, since samples are shorter than 32 tokens"},
+        {shorts, text, "84% of the batches is padding, since samples are shorter than 32 tokens"},
         {full, NULL, NULL},
         {text, NULL, NULL},
     };

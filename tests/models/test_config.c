@@ -269,9 +269,9 @@ TEST(what_this_build_lacks)
         "{\"train_batch_size\": 2, \"parallel\": {\"tensor\": 1}}", NULL, 3,
         "run.json: train_batch_size: 2 is no multiple of gradient_accumulation_steps 1 x 3 data-parallel ranks");
     REFUSED_SET("optimizer.params.bias_correction=false",
-                "command line: optimizer.params.bias_correction: false needs what this build does not have, "
+                "command line: optimizer.params.bias_correction: false is not supported by this build, "
                 "expected true (of the moments in early steps; it is always on)");
-    REFUSED_SET("parallel.nccl=false", "command line: parallel.nccl: false needs what this build does not have, "
+    REFUSED_SET("parallel.nccl=false", "command line: parallel.nccl: false is not supported by this build, "
                                        "expected true (parallel.carrier says it: \"mpi\" is what false was)");
     CHECK_EQ(load_for(BATCH, "parallel.carrier=pigeon", 1, &c), TESS_INVALID);
     CHECK_HAS(tess_error_text(), "command line: parallel.carrier: \"pigeon\", expected one of starpu_mpi, mpi, nccl");

@@ -504,7 +504,8 @@ TEST(weights_over_examples_and_tokens)
     snprintf(list, sizeof list, "[\"%s/w.txt\", \"%s/w.jsonl\"]", dir, dir);
     CHECK_EQ(tess_data_open(list, NULL, &causal, &d), TESS_INVALID);
     CHECK_HAS(tess_error_text(), "w.jsonl: is examples, and ");
-    CHECK_HAS(tess_error_text(), "w.txt, before it in the list, is a stream of tokens (with weights both can be had)");
+    CHECK_HAS(tess_error_text(),
+              "w.txt, before it in the list, is a stream of tokens (weights allow both in one list)");
     /* Examples of several files are one behind the other; a directory's index is nothing that was left out. */
     CHECK_EQ(mkdir(in_dir("many"), 0777), 0);
     write_text("many/a.jsonl", "{\"input_ids\": [1, 2]}\n");

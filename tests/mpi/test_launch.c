@@ -81,7 +81,7 @@ TEST(carriers)
     CHECK(same_file(weights, "plain/model/model.safetensors"));
 #else
     FAILS(2, ("train", "run.json", "parallel.carrier=starpu_mpi"),
-          "parallel.carrier: \"starpu_mpi\" needs what this build does not have, expected one of mpi, nccl");
+          "parallel.carrier: \"starpu_mpi\" is not supported by this build, expected one of mpi, nccl");
 #endif
     RUN_RANKS(2, "train", "run.json", "parallel.carrier=nccl", "overwrite=true");
     if (ran.status) EXPECT_RANKS_ERROR(2, "parallel.carrier: \"nccl\" cannot carry messages: ");

@@ -118,7 +118,7 @@ TEST(a_frozen_run_goes_on)
         CHECK(same_file("exported/model.safetensors", TINY_WEIGHTS));
         DONE("train", "run.json", "freeze=h.0-2.*", dtype, RESUMING, "checkpoint.resume=true", "steps=6");
         CHECK_HAS(ran.err, "tessera: resuming with another freeze: ");
-        CHECK_HAS(ran.err, "moments of what was frozen begin at zero");
+        CHECK_HAS(ran.err, "moments of parameters that were frozen begin at zero");
         DONE("train", "run.json", dtype, RESUMING, "checkpoint.resume=true", "steps=8");
         CHECK_HAS(ran.err, "tessera: resuming with another freeze: ");
         CHECK(file_size("ck/step-00000008/states.safetensors") > 2 * frozen);

@@ -531,7 +531,7 @@ TEST(what_is_no_machine_is_one_line)
         {MACHINE(2, ", \"reached\": {\"fp32\": 1}"), "unknown key reached.fp32"},
         {MACHINE(2, ", \"reached\": {\"fp32_copies\": -1}"), "reached.fp32_copies: -1, expected a number"},
         {MACHINE(2, ", \"nodes\": 0"), "nodes: 0, expected a whole number from 1"},
-        {MACHINE(2, ", \"nodes\": 2"), "2 nodes, and nothing between them"},
+        {MACHINE(2, ", \"nodes\": 2"), "2 nodes without a network between them"},
         {MACHINE(2, ", \"network\": {\"gb_s\": 1, \"topology\": \"ring\"}"), "network.topology: \"ring\", expected"},
         {MACHINE(2, ", \"network\": {\"gb_s\": 1, \"latency_us\": 1, \"uplinks\": 1}"),
          "expected \"topology\": \"fat tree\""},

@@ -196,7 +196,7 @@ tess_status cmd_simulation_run(const tess_simulation *s, int argc, char **argv)
     else if (!(made = mkdtemp(home)))
         status = tess_error(TESS_FAILED, home, "cannot be made: %s (set TMPDIR)", strerror(errno));
     else if (!(said = cmd_scratch()))
-        status = tess_error(TESS_FAILED, "simulation", "no file in RAM for what it says: %s", strerror(errno));
+        status = tess_error(TESS_FAILED, "simulation", "no file in RAM for its output: %s", strerror(errno));
     if (status == TESS_OK) status = tess_platform_write(&s->machine, s->ranks_here, s->fold, home);
     file = tess_format("%s/simulation", home);
     if (status == TESS_OK) status = write_simulation(s, file);
@@ -225,7 +225,8 @@ static tess_status check_ranks(const tess_simulated *m, const char *file, int ra
                           "%s and %d ranks, and each has a StarPU of its own here (--nodes 1 --ranks-per-node 1)",
                           policies, m->nodes * ranks_here);
     if (m->nodes > 1 && !m->net.there)
-        return tess_error(TESS_INVALID, file, "%d nodes, and nothing between them (\"network\" says what)", m->nodes);
+        return tess_error(TESS_INVALID, file, "%d nodes without a network between them (\"network\" describes one)",
+                          m->nodes);
     if (m->net.group && m->nodes % (m->net.below * m->net.group))
         return tess_error(TESS_INVALID, file,
                           "%d nodes, and %d of them are a group (network.nodes_per_switch x switches_per_group)",

@@ -231,7 +231,7 @@ static tess_status start(int run)
     o->out = cmd_scratch();
     o->err = cmd_scratch();
     if (!o->out || !o->err)
-        return tess_error(TESS_FAILED, WHERE, "no file in RAM for what a row says: %s", strerror(errno));
+        return tess_error(TESS_FAILED, WHERE, "no file in RAM for a row's output: %s", strerror(errno));
     fflush(stdout);
     hold(true);
     const pid_t child = ended_by ? 0 : fork();

@@ -233,7 +233,7 @@ static tess_status render(const tess_chat *c, const char *where, const json_t *t
     tess_status status = tess_tpl_render(c->root, c->where, variables, out, spans);
     json_decref(variables);
     if (status == TESS_OK && tess_utf8_valid(out->data, out->length) != out->length)
-        status = bad(c->where, "writes what is no UTF-8");
+        status = bad(c->where, "writes text that is not UTF-8");
     if (status == TESS_OK || !where) return status;
     char *what = tess_format("%s", tess_error_text());
     tess_error(status, where, "%s", what);

@@ -368,7 +368,7 @@ bool tess_tpl_has_test(const char *name)
 static bool divides(tess_tpl_run *r, tess_tpl_value v, tess_tpl_value by)
 {
     if (v.kind != TPL_INT || by.kind != TPL_INT || !by.i)
-        return tess_tpl_fail(r, "divisibleby of what is no number"), false;
+        return tess_tpl_fail(r, "divisibleby of a value that is no number"), false;
     return by.i == -1 || v.i % by.i == 0;
 }
 

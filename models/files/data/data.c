@@ -60,7 +60,7 @@ static tess_status check_kinds(const struct stream *s)
     for (size_t i = 1; i < s->files; i++)
         if ((s->file[i].examples > 0) != s->examples)
             return tess_error(TESS_INVALID, s->file[i].path,
-                              "is %s, and %s, before it in the list, is %s (with weights both can be had)",
+                              "is %s, but %s, before it in the list, is %s (weights allow both in one list)",
                               s->examples ? "a stream of tokens" : "examples", s->file[i - 1].path,
                               s->examples ? "examples" : "a stream of tokens");
     return TESS_OK;

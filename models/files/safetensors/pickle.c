@@ -127,7 +127,7 @@ static tess_status make_tuple(struct machine *m, size_t count)
 static tess_status read_bytes(struct machine *m, size_t n, const uint8_t **bytes)
 {
     *bytes = m->byte + m->at;
-    if (n > m->bytes - m->at) return wrong(m, "ends within what follows the opcode (is the file truncated?)");
+    if (n > m->bytes - m->at) return wrong(m, "ends within the opcode's operand (is the file truncated?)");
     m->at += n;
     return TESS_OK;
 }
@@ -200,7 +200,7 @@ static tess_status put_memo(struct machine *m, int bytes)
     uint64_t number = 0;
     TESS_TRY(read_number(m, bytes, &number));
     TESS_TRY(need(m, 1));
-    if (number > m->bytes) return wrong(m, "memo %llu is none of this pickle's", (unsigned long long)number);
+    if (number > m->bytes) return wrong(m, "memo %llu is not in this pickle", (unsigned long long)number);
     if (number >= m->memos) {
         const size_t memos = 2 * number + 64;
         const tess_pickled **memo = tess_arena_get(m->arena, memos * sizeof *memo);

@@ -33,7 +33,7 @@ static tess_status find_pickle(struct archive *a, const tess_zip_entry **pickle)
         a->prefix = tess_arena_format(a->set->arena, "%.*s", (int)(e->length - n), e->name);
     }
     if (!*pickle)
-        return tess_error(TESS_INVALID, a->file, "is a zip without a %s, expected what torch.save writes", name);
+        return tess_error(TESS_INVALID, a->file, "is a zip without a %s, expected a file of torch.save", name);
     if (!(*pickle)->stored || (*pickle)->bytes > TESS_HEADER_MAX)
         return tess_error(TESS_INVALID, a->file, "its %s is compressed, or of more than %d bytes", name,
                           TESS_HEADER_MAX);

@@ -153,7 +153,7 @@ static tess_status check_pieces(struct model *m)
             return refuse(m, i, "is empty, no UTF-8, or has a 0 in it");
         if (!(p->score >= -1e30f && p->score <= 1e30f)) return refuse(m, i, "has a score that is no number");
         if (!p->kind || p->kind == UNUSED) return refuse(m, i, "is of a kind that is not supported (unused)");
-        if (p->kind == UNKNOWN && m->unknown >= 0) return refuse(m, i, "is a second one for what is unknown");
+        if (p->kind == UNKNOWN && m->unknown >= 0) return refuse(m, i, "is a second piece for unknown characters");
         if (p->kind == UNKNOWN) m->unknown = (int64_t)i;
         m->bytes |= p->kind == BYTE;
         if (p->kind == NORMAL || p->kind == USER_DEFINED)
@@ -171,7 +171,7 @@ static tess_status check_model(const struct model *m)
     if (m->suffix) return tess_error(TESS_INVALID, path, "treat_whitespace_as_suffix is not supported");
     if (!m->escapes) return tess_error(TESS_INVALID, path, "escape_whitespaces false is not supported");
     if (m->undo.length) return tess_error(TESS_INVALID, path, "a table for decoding is not supported");
-    if (m->unknown < 0) return tess_error(TESS_INVALID, path, "no piece stands for what is unknown");
+    if (m->unknown < 0) return tess_error(TESS_INVALID, path, "no piece stands for unknown characters");
     return TESS_OK;
 }
 

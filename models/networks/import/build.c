@@ -382,7 +382,7 @@ static tess_status pad(building *b, const node *of)
     int64_t pads[TESS_RANK_MOST][3];
     const tess_fn_step *s = &with->draft->step[with->result];
     if (!tess_form_is_constant(with) || s->fn != TESS_FN_value || s->element != v->element)
-        return tess_import_wrong(b->n, of, "what it is padded with is no constant of its dtype");
+        return tess_import_wrong(b->n, of, "the padding value is no constant of its dtype");
     if (!json_is_array(list) || (int)json_array_size(list) != v->dims.rank)
         return tess_import_wrong(b->n, of, "pads is no list of one entry for each dimension");
     for (int d = 0; d < v->dims.rank; d++)

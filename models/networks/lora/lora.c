@@ -184,7 +184,7 @@ static const char *preset_targets(const tess_model *m)
 
 tess_status tess_model_add_lora(tess_model *m, const tess_lora_conf *c)
 {
-    if (!m || !c) return tess_error(TESS_INVALID, "lora", "the model or what is asked for is NULL");
+    if (!m || !c) return tess_error(TESS_INVALID, "lora", "the model or the settings are NULL");
     if (m->lora) return tess_error(TESS_INVALID, "lora", "the model has adapters already");
     if (c->r < 1 || c->r > 65536 || !(c->dropout >= 0 && c->dropout < 1) || !isfinite(c->alpha))
         return tess_error(TESS_INVALID, "lora", "r %lld, alpha %g, dropout %g (expected 1 to 65536, any, 0 to below 1)",
@@ -295,7 +295,7 @@ tess_status tess_lora_freeze(const tess_model *m, tess_graph *g, const tess_tens
                                 tess_tensor_name(p));
         else if (p == head && m->family->answers != TESS_ANSWERS_LABEL && ((const tess_common *)m->numbers)->tied)
             status = tess_error(TESS_INVALID, "lora.modules_to_save",
-                                "%s is embedding and head in one (only what is no other module can be saved)",
+                                "%s is embedding and head in one (only a module of its own can be saved)",
                                 tess_tensor_name(p));
     }
     return status;

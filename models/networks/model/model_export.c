@@ -131,8 +131,7 @@ static tess_status export_params(const tess_model *m, tess_graph *g, const char 
 
 tess_status tess_model_export_weights(const tess_model *m, const char *dir)
 {
-    if (m->import)
-        return tess_error(TESS_INVALID, m->dir, "is of an exported network, whose OUTPUT/model is what a run leaves");
+    if (m->import) return tess_error(TESS_INVALID, m->dir, "is of an exported network, whose run leaves OUTPUT/model");
     tess_graph *g = tess_graph_new(&(tess_graph_conf){.dtype = TESS_F32});
     tess_network net;
     tess_status status = tess_model_build(m, g, 1, 1, TESS_FOR_LOSS, &net);

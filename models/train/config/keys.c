@@ -588,8 +588,7 @@ tess_status tess_key_absent(const tess_config *c, const tess_key *k, const char 
         json_decref(value);
         return tess_error(TESS_INVALID, where, "is switched on, and this build does not have it (%s)", k->help);
     }
-    tess_error(TESS_INVALID, where, "%s needs what this build does not have, expected %s (%s)",
-               show(value, met, sizeof met),
+    tess_error(TESS_INVALID, where, "%s is not supported by this build, expected %s (%s)", show(value, met, sizeof met),
                k->kind == TESS_KEY_CHOICE ? tess_key_describe(k, expected, sizeof expected) : k->preset, k->help);
     json_decref(value);
     return TESS_INVALID;

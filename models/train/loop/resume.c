@@ -55,7 +55,7 @@ tess_status tess_resume_refuse(const tess_config *c)
     const int64_t step = tess_report_last(c->output);
     if (step > 0)
         return tess_error(TESS_INVALID, c->output,
-                          "holds another run's metrics, up to step %lld (overwrite=true replaces what that run left; "
+                          "holds another run's metrics, up to step %lld (overwrite=true replaces that run's files; "
                           "else set another output)",
                           (long long)step);
     if (model_time(c, &written))
@@ -160,9 +160,10 @@ static void say_differences(const tess_run_facts *then, const tess_run_facts *no
                   (long long)then->batch);
     if (then->frozen != now->frozen) {
         const long long before = then->frozen ? then->trained : now->parameters;
-        tess_note("resuming with another freeze: %lld of %lld parameters are trained, it was %lld; moments of what was "
-                  "frozen begin at zero",
-                  (long long)now->trained, (long long)now->parameters, before);
+        tess_note(
+            "resuming with another freeze: %lld of %lld parameters are trained, it was %lld; moments of parameters "
+            "that were frozen begin at zero",
+            (long long)now->trained, (long long)now->parameters, before);
     }
     if (then->bf16 != now->bf16 || then->fp16 != now->fp16)
         tess_note("resuming in %s, the checkpoint's run was in %s", dtype_of(now), dtype_of(then));

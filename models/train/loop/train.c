@@ -58,8 +58,7 @@ static tess_status open_inputs(struct training *t)
     t->adapts = tess_model_adapted(t->run.model);
     if (t->adapts && !tess_model_has_weights(t->run.model))
         return tess_error(TESS_INVALID, "lora",
-                          "the model has no weights (adapters are trained beside those of a "
-                          "directory, and are of no use without it)");
+                          "the model has no weights (adapters need a directory's weights to be trained on)");
     if (tess_rank() == 0) {
         TESS_TRY(tess_resume_refuse(c));
         TESS_TRY(tess_monitor_check(c));

@@ -128,7 +128,7 @@ tess_status tess_series_read(tess_series *s, const char *path)
     tess_metrics m;
     tess_status status = TESS_OK;
     FILE *f = fopen(path, "r");
-    if (!f) return tess_error(TESS_INVALID, path, "%s (expected what a run left)", strerror(errno));
+    if (!f) return tess_error(TESS_INVALID, path, "%s (expected a run's file)", strerror(errno));
     errno = 0;
     for (int64_t n = 1; status == TESS_OK; n++) {
         const ssize_t length = getline(&line, &room, f);

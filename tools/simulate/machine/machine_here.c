@@ -135,7 +135,7 @@ static void add_messages(void *machine, FILE *out, tess_bench_run *b, double med
     if (cores > 0)
         m->message_rate = fmax(m->message_rate, (double)(received - b->received) / cores);
     else
-        tess_note("what messages take of cores was not measured: %s carries them (parallel.carrier=mpi can be)",
+        tess_note("the CPU time of messages was not measured: %s carries them (parallel.carrier=mpi allows it)",
                   tess_message_carrier());
 }
 
@@ -154,7 +154,7 @@ static tess_status bench_ranks(const tess_config *c, int steps, const char *path
 tess_status tess_bench_machine(const tess_config *c, int steps, const char *path, FILE *out)
 {
     tess_simulated m;
-    if (tess_gpus() > 0) return tess_error(TESS_INVALID, path, "takes what cores reach (STARPU_NCUDA=0)");
+    if (tess_gpus() > 0) return tess_error(TESS_INVALID, path, "measures CPU cores alone (STARPU_NCUDA=0)");
     if (tess_ranks() > 1) return bench_ranks(c, steps, path, out);
     if (access(path, F_OK)) TESS_TRY(tess_machine_write_here(path));
     TESS_TRY(tess_machine_read(path, &m));
