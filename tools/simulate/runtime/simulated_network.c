@@ -1,16 +1,17 @@
-/* The carriers of messages between ranks that are simulated. The two ends of a span meet here when the tiles of both
- * are there, as by MPI a large message waits for its receiver; then a thread, a courier, sends its bytes over SimGrid's
- * links. Nothing is copied: tiles have no memory. Spans between the same ranks meet by tag, in the order of their
- * tasks.
+/* The carriers of messages between simulated ranks. The send and the receive of a span meet here when the tiles of both
+ * are ready, as with MPI a large message waits for its receiver; then a thread, a courier, sends the bytes over
+ * SimGrid's links. Nothing is copied: tiles have no memory. Spans between the same ranks are matched by tag, in the
+ * order of their tasks.
  *
- * There are two kinds. By RAM, a message gives its spans as soon as it has its tiles, and their bytes go from one
- * node's host of the network to the other's, or from one to itself between ranks of a node. By GPUs, as NCCL's,
- * messages give theirs strictly in the order of the list, one message after the other, and bytes take the links of
- * GPUs.
+ * There are two kinds. Through RAM, a message posts its spans as soon as it has its tiles, and the bytes go from one
+ * node's host of the network to the other's, or from a node to itself. Between GPUs, as with NCCL, messages post their
+ * spans strictly in the order of the list, one message after the other, and the bytes take the links of GPUs.
  *
- * Ranks have variables of their own, so what both ends need lies in the cluster: the ends that wait, and of each rank
- * where it is told of an end that another rank's courier has seen. A simulated thread is never interrupted between two
- * calls of SimGrid, so lists need no locks. */
+ * Ranks have variables of their own, so the state that both ends need lies in the cluster: ends that are not matched
+ * yet, and each rank's port, by which another rank's courier reports the end of a span. A simulated thread is never
+ * interrupted between two calls of SimGrid, so lists need no locks.
+ *
+ * Folded ranks are absent: another rank, which does the same, stands for them (docs/simulate.md). */
 #include "runtime/gpu/gpu.h"
 #include "runtime/messages/messages.h"
 #include "runtime/progress/progress.h"
@@ -24,33 +25,33 @@
 
 enum { BUCKETS = 1 << 14 };
 
-/* One of the two ends of a span. */
+/* One of the two ends of a span, a send or a receive. */
 struct end {
     int from, to, tag;
     bool sends;
     size_t bytes;
-    double from_when; /* it is there no earlier, where its rank is not */
+    double from_when; /* the earliest time at which an absent rank posts it */
     tess_exchange *of;
-    struct crowd *crowd; /* that a rank sends with it; NULL: none */
+    struct crowd *crowd; /* the joint transfer to absent ranks beside it; NULL: none */
     struct end *next;
 };
 
-/* What a message sends to ranks that are not there over links of a kind, in one transfer. As each of its spans has the
- * same share of them, those to ranks that are there last as long. */
+/* The joint transfer of a message's spans to absent ranks over links of a kind. All spans of the message share these
+ * links evenly, so its spans to other ranks end no earlier. */
 struct crowd {
-    int ends; /* that know it */
+    int ends; /* references to it */
     bool ended;
-    struct job *wait; /* those whose bytes are there already */
+    struct job *wait; /* spans to other ranks that wait for its end */
 };
 
-/* From which host to which a span goes. */
+/* The hosts between which a span goes. */
 struct route {
     tess_over over;
     int rail; /* of the network; -1: all of them */
     sg_host_t from, to;
 };
 
-/* What carriers differ in. */
+/* The differences between the carriers. */
 struct kind {
     bool in_order;
     struct route (*route)(int from, int to); /* ranks */
@@ -58,52 +59,51 @@ struct kind {
 
 /* A rank, as others see it. */
 struct tess_port {
-    void (*moves)(int more);      /* so many more spans of it are under way on the links */
-    void (*ended)(struct end *e); /* one of its ends has come or gone */
-    int core;                     /* that copied last for it */
+    void (*moves)(int more);      /* counts spans under way on the links */
+    void (*ended)(struct end *e); /* reports that one of its ends is complete */
+    int core;                     /* the core that copied last for it */
 };
 
 struct tess_network {
-    struct end *waits[BUCKETS]; /* for their other end, in the order in which they came */
-    struct tess_port *port;     /* of each rank */
-    /* Hosts, when they have been looked for, which takes SimGrid a look into each rank's zone: of each node, of each
-     * GPU of one, and of a node in each rail, which have as many places. */
+    struct end *waits[BUCKETS]; /* unmatched ends, in the order in which they were posted */
+    struct tess_port *port;     /* [rank] */
+    /* Hosts, cached since SimGrid finds them by name in all zones: [node], [node][GPU], [node][rail]. */
     sg_host_t *node, *gpu, *rail;
 };
 
-/* A span under way, or those of an exchange with ranks that are not there; the end of these is NULL. */
+/* A span under way, or the joint spans with absent ranks; the absent end is NULL. */
 struct job {
     struct end *from, *to;
     struct job *next;
 };
 
-/* Which way all spans of a message go, of which each is with a rank that is not there. */
+/* The direction of a message with absent ranks alone: sends (THERE) or receives (BACK). */
 enum way { BOTH_WAYS, THERE, BACK };
 
-/* Messages of a kind that keeps to the order, which they do lane by lane. */
+/* A lane of messages between GPUs, which go in order. */
 struct lane {
     struct {
         uint64_t number;
         enum way way;
         double when;
         const tess_tile *tile;
-    } before;             /* that ended */
-    tess_exchange *ready; /* with all tiles, not begun; by number */
-    uint64_t next;        /* the number that begins next */
-    bool busy;            /* one began and did not end */
+    } before;             /* the message that ended last */
+    tess_exchange *ready; /* messages with all their tiles that have not begun, by number */
+    uint64_t next;        /* the number of the message that begins next */
+    bool busy;            /* a message is under way */
 };
 
 static struct {
     const struct kind *kind;
     struct lane lane[TESS_MESSAGE_LANES];
-    double makes; /* seconds from the end of what this rank gathered until it had made something of it to send */
-    int gpu;      /* which of the rank's has what it sends, of those by GPUs */
+    double makes; /* the least seconds from the end of a gather to a send of its sum on this rank */
+    int gpu;      /* the index of the rank's GPU that has the messages' tiles */
     struct job *first, **last;
-    starpu_sem_t jobs; /* how many there are, and one for each courier that is to go */
+    starpu_sem_t jobs; /* counts jobs, and couriers that are to end */
     int queued, idle, couriers;
-    struct end *ended, **last_ended; /* this rank's, that others' couriers brought */
+    struct end *ended, **last_ended; /* this rank's ends that other ranks' couriers have completed */
     starpu_sem_t ends;
-    starpu_sem_t gone; /* threads */
+    starpu_sem_t gone; /* counts threads that have ended */
 } post;
 
 static struct tess_network *network_new(const tess_cluster *c)
@@ -127,7 +127,7 @@ static int node_of(int rank)
 
 /* ---- routes ---- */
 
-/* By the names of the platform's writer. */
+/* Returns a host by the name that the writer of the platform gave it. */
 static sg_host_t found(sg_host_t *at, const char *name)
 {
     if (!*at) *at = sg_host_by_name(name);
@@ -163,14 +163,13 @@ static struct route route_by_ram(int from, int to)
         .over = a == b ? TESS_OVER_RAM : TESS_OVER_NETWORK, .rail = -1, .from = host_of_node(a), .to = host_of_node(b)};
 }
 
-/* The one whose memory messages are in, among those of its node. All ranks have theirs at the same place. */
+/* Returns the index in its node of the GPU that has a rank's messages. It has the same index on all ranks. */
 static int gpu_of(int rank)
 {
     return rank % tess_cluster_here->of->ranks_here * tess_simulated_machine()->gpus.count + post.gpu;
 }
 
-/* To another node they leave by the rail of the GPU that takes them, as NCCL does: to a rail that is not the sender's
- * own it goes by a GPU that has it. */
+/* Between nodes, as with NCCL, bytes take the rail of the receiving GPU. */
 static struct route route_by_gpu(int from, int to)
 {
     const tess_simulated *m = tess_simulated_machine();
@@ -210,7 +209,7 @@ static enum way way_of(const tess_exchange *e)
     return m->span[0].sends ? THERE : BACK;
 }
 
-/* Returns whether it goes `way` and the one before it, which ended last, went the other way. */
+/* Returns whether a message goes `way` and the previous one of its lane has ended and went the other way. */
 static bool answers(const tess_exchange *e, enum way way)
 {
     const struct lane *lane = lane_of(e);
@@ -218,13 +217,13 @@ static bool answers(const tess_exchange *e, enum way way)
            lane->before.number + 1 == e->number;
 }
 
-/* What comes for a sum, and the sum, have the name of what it is of. */
+/* Returns whether two tiles, the parts of a sum and the sum, belong to the same tensor. */
 static bool of_same(const tess_tile *a, const tess_tile *b)
 {
     return !strcmp(tess_tile_label(a), tess_tile_label(b));
 }
 
-/* All spans of a message have gone and come. */
+/* Ends a message when all its spans are complete. */
 static void message_ended(tess_exchange *e)
 {
     if (post.kind->in_order) {
@@ -239,7 +238,7 @@ static void message_ended(tess_exchange *e)
     tess_exchange_ended(e);
 }
 
-/* This rank's. */
+/* Completes an end of this rank. */
 static void end_here(struct end *e)
 {
     tess_exchange *of = e->of;
@@ -247,7 +246,7 @@ static void end_here(struct end *e)
     if (atomic_fetch_sub(&of->left, 1) == 1) message_ended(of);
 }
 
-/* Called by another rank's courier, which may not call this one's StarPU. */
+/* Queues a completed end. Another rank's courier calls it, which may not call this rank's StarPU. */
 static void end_told(struct end *e)
 {
     e->next = NULL;
@@ -261,7 +260,7 @@ static void *hear(void *unused)
     for (;;) {
         starpu_sem_wait(&post.ends);
         struct end *e = post.ended;
-        if (!e) break; /* it was woken to go */
+        if (!e) break; /* it was woken to end */
         post.ended = e->next;
         if (!post.ended) post.last_ended = &post.ended;
         end_here(e);
@@ -279,14 +278,14 @@ static void moves(int more)
 
 /* ---- couriers ---- */
 
-/* The port of the rank at its other end; NULL: that one is not there. */
+/* Returns the port of the rank at the other end, or NULL if that rank is absent. */
 static struct tess_port *other_of(const struct job *j)
 {
     if (!j->from || !j->to) return NULL;
     return &tess_cluster_here->network->port[j->from->from == tess_cluster_rank ? j->from->to : j->from->from];
 }
 
-/* Called by a courier of one of its two ranks. */
+/* Completes both ends of a job. A courier of one of the two ranks calls it. */
 static void finish(struct job *j)
 {
     struct tess_port *other = other_of(j);
@@ -306,13 +305,13 @@ bool tess_simulated_carries(void)
            tess_simulated_machine()->message_rate > 0;
 }
 
-/* Nobody measures it here. */
+/* A simulation does not measure it. */
 double tess_message_cores(void)
 {
     return 0;
 }
 
-/* Who takes a message between ranks of a node copies it, by a core that does nothing, or in turns with a task. */
+/* Copies a message between ranks of a node on a core of the receiver: an idle one, or in turns with a task. */
 static void copy(int rank, double bytes)
 {
     const tess_simulated *m = tess_simulated_machine();
@@ -367,7 +366,7 @@ static void *run(void *unused)
         starpu_sem_wait(&post.jobs);
         post.idle--;
         struct job *j = post.first;
-        if (!j) break; /* it was woken to go */
+        if (!j) break; /* it was woken to end */
         post.first = j->next;
         if (!post.first) post.last = &post.first;
         post.queued--;
@@ -377,7 +376,7 @@ static void *run(void *unused)
     return unused;
 }
 
-/* There are as many couriers as spans were ever under way at a time. */
+/* Gives a job to an idle courier, or to a new one. */
 static void send(struct end *from, struct end *to)
 {
     struct job *j = tess_alloc(sizeof *j);
@@ -392,7 +391,7 @@ static void send(struct end *from, struct end *to)
     starpu_sem_post(&post.jobs);
 }
 
-/* Finds the other end, or leaves this one to be found. */
+/* Matches an end with its other end, or leaves it unmatched. */
 static void give(struct end *e)
 {
     const size_t h = ((size_t)e->tag * 0x9e3779b97f4a7c15u) ^ ((size_t)e->from * 0xc2b2ae3d27d4eb4fu) ^
@@ -425,8 +424,7 @@ static struct end *end_new(tess_exchange *of, const tess_span *s, int peer, stru
     return e;
 }
 
-/* What of a message goes over links of a kind: the end that all spans with ranks have that are not there, by who sends,
- * and what they are to those that are. */
+/* The spans of a message with absent ranks over links of a kind: their joint end, [sends], and their transfer. */
 struct bunch {
     struct end *absent[2];
     struct crowd *crowd;
@@ -438,7 +436,7 @@ static struct route route_of(const tess_span *s)
     return s->sends ? post.kind->route(me, s->peer) : post.kind->route(s->peer, me);
 }
 
-/* Those for which a span of this message to ranks that are there has to wait. */
+/* Makes the joint transfers that the message's other spans have to wait for. */
 static void find_crowds(const tess_message_arg *m, struct bunch *of)
 {
     for (unsigned i = 0; i < m->spans; i++) {
@@ -451,9 +449,9 @@ static void find_crowds(const tess_message_arg *m, struct bunch *of)
     }
 }
 
-/* In whose place the end is with a rank that is not there. On this node it is itself. Elsewhere its node's links may be
- * somebody's who is there, and hold what that one sends; so bytes take those of this node's mirror, which are as busy
- * as this node's. A tree of switches has no room for mirrors. */
+/* Returns the rank whose links stand for those of an absent peer. A peer on this node has its own. On another node the
+ * links may carry the bytes of a present rank, so this rank's mirror is taken, whose links are as busy as this node's.
+ * A tree of switches has no mirrors. */
 static int place_of(int peer)
 {
     const tess_cluster *c = tess_cluster_here;
@@ -461,9 +459,9 @@ static int place_of(int peer)
     return node_of(peer) == node_of(tess_cluster_rank) || !mirrors ? peer : tess_cluster_rank + c->ranks;
 }
 
-/* A rank that is not there comes to the same place of its list when this one does, so its end is there. But what it
- * sends back is the sum of what went to it just before (stage 0: of a vector that is its own): it takes as long for
- * that as this rank takes at least when such a sum is its own. */
+/* Returns when an absent rank posts its end. It reaches the same place of its list when this rank does. But if it sends
+ * back the sum of parts that were just sent to it (ZeRO-0), it needs the time that this rank needs at least for its own
+ * sums. */
 static double absent_from(const tess_exchange *exchange)
 {
     const struct lane *lane = lane_of(exchange);
@@ -485,13 +483,13 @@ static void give_absent(tess_exchange *exchange, const tess_span *s, struct bunc
     (*e)->from_when = from_when;
 }
 
-/* Adds the ends of it, a sender and a receiver each. */
+/* Posts all ends of a message. */
 static void begin(tess_exchange *exchange)
 {
     const tess_message_arg *m = exchange->task->arg;
     struct bunch of[TESS_OVER_COUNT] = {0};
     const double absent = absent_from(exchange);
-    exchange->left = m->spans + 1; /* it does not end while some are yet to be given */
+    exchange->left = m->spans + 1; /* it does not end before all are posted */
     find_crowds(m, of);
     for (unsigned i = 0; i < m->spans; i++) {
         const tess_span *s = &m->span[i];
@@ -510,7 +508,7 @@ static void begin(tess_exchange *exchange)
     if (atomic_fetch_sub(&exchange->left, 1) == 1) message_ended(exchange);
 }
 
-/* Where messages keep to the order of the list. */
+/* Begins the next message of a lane, if it is ready. */
 static void begin_next(struct lane *lane)
 {
     while (!lane->busy && lane->ready && lane->ready->number == lane->next) {
@@ -540,7 +538,7 @@ static void take(tess_exchange *e)
     begin_next(lane);
 }
 
-/* On a rank's part of its links, both ways at the same time. */
+/* Returns the seconds of a message on a rank's share of its links, in both directions at the same time. */
 double tess_simulated_message_seconds(const tess_message_arg *m)
 {
     const tess_simulated *machine = tess_simulated_machine();
@@ -593,7 +591,7 @@ static void stop(void)
 
 static bool start_by_ram(unsigned lanes, unsigned *node)
 {
-    (void)lanes; /* it keeps to no order */
+    (void)lanes; /* messages go in any order */
     static const struct kind ram = {.in_order = false, .route = route_by_ram};
     *node = STARPU_MAIN_RAM;
     return start(&ram);
@@ -601,7 +599,7 @@ static bool start_by_ram(unsigned lanes, unsigned *node)
 
 static bool start_by_gpu(unsigned lanes, unsigned *node)
 {
-    (void)lanes; /* each message knows its own */
+    (void)lanes; /* each message names its lane */
     static const struct kind gpu = {.in_order = true, .route = route_by_gpu};
     char bus[64];
     *node = tess_gpu_first_node();
@@ -618,7 +616,7 @@ static const char *by_gpu(void)
     return "a simulated NCCL";
 }
 
-/* Ranks are alike, and none shares a GPU. */
+/* Returns why there is no such carrier, or NULL. Ranks are alike, and none shares a GPU. */
 static const char *no_gpu(void)
 {
     char bus[64];
@@ -626,7 +624,7 @@ static const char *no_gpu(void)
     return tess_gpu_first(&first, bus, sizeof bus) ? NULL : "there is no GPU";
 }
 
-/* Which of the first two is asked for makes no difference here. */
+/* StarPU-MPI and MPI are simulated alike. */
 const tess_carrier tess_by_starpu_mpi = {.name = by_ram, .start = start_by_ram, .take = take, .stop = stop};
 const tess_carrier tess_by_mpi = {.name = by_ram, .start = start_by_ram, .take = take, .stop = stop};
 const tess_carrier tess_by_nccl = {
