@@ -33,7 +33,7 @@ typedef struct tess_linear_arg {
     bool bias, acc;
     bool acc_bias; /* db */
     bool sum;      /* backward_input: dx is f32, for a sum over tiles of w */
-    bool few;      /* forward: no more than TESS_FEW_ROWS, each of which has the same bits whatever else is there */
+    bool few;      /* forward: at most TESS_FEW_ROWS rows, whose bits do not depend on the other rows */
 } tess_linear_arg;
 enum { TESS_FEW_ROWS = 16 };
 extern tess_codelet tess_linear_forward[];         /* x (rows,in), w (out,in), y (rows,ld)[, b (out)] */
@@ -41,11 +41,11 @@ extern tess_codelet tess_linear_backward_input[];  /* dy (rows,ld), w (out,in), 
 extern tess_codelet tess_linear_backward_weight[]; /* dy (rows,ld), x (rows,in), dw += (out,in)[, db += (out)] */
 extern tess_codelet tess_linear_backward_bias[];   /* dy (rows,ld), db += (out): where w stays as it is */
 
-/* ---- rate.c, mm.c: what the machine can do, and what products need ---- */
-/* Measures the flops a second of so many cores at the same time, in plain products of oneDNN of size n, before StarPU
+/* ---- rate.c, mm.c: rates of the machine, and the memory of products ---- */
+/* Measures the flops a second of `cores` cores at the same time, in plain products of oneDNN of size n, before StarPU
  * runs. */
 double tess_matrix_rate(tess_dtype t, int cores, int64_t n);
-/* Measures the bytes a second, read and written, that so many cores copy. */
+/* Measures the bytes a second, read and written, that `cores` cores copy. */
 double tess_copy_rate(int cores);
 /* Measures the flops a second of all GPUs that a run would use; 0: there are none. */
 double tess_gpu_matrix_rate(tess_dtype t);
@@ -53,10 +53,10 @@ double tess_gpu_matrix_rate(tess_dtype t);
 const char *tess_matrix_library(void);
 /* Returns whether products on this CPU widen a dtype to fp32 first, having no instructions for it. */
 bool tess_matrix_widened(tess_dtype t);
-/* Multiplies in fp32 by our own kernel from here on, whatever this CPU has beside; false: as is fastest here. Before
- * workers run. Returns whether this CPU has the bits of others then: they all multiply and add at once. */
+/* Makes fp32 products use the library's own kernel from here on; false: the fastest one. It comes before workers run.
+ * Returns whether this CPU then has the same bits as others, which needs fused multiplications. */
 bool tess_matrix_across(bool machines);
-/* Bounds the bytes that the products of so many workers in a dtype hold beside the tiles. */
+/* Bounds the bytes that the products of `workers` workers in a dtype hold beside the tiles. */
 size_t tess_mm_bytes(int workers, tess_dtype t);
 
 /* ---- embedding.c ---- */
@@ -67,8 +67,8 @@ typedef struct tess_embedding_arg {
     int64_t first, count; /* the rows of this tile, of the table or (backward_position) positions */
     int64_t position_tiles, position_tile_rows; /* 0: no positions */
     float scale;                                /* of the table's rows; 0: 1 */
-    float noise;  /* while training each element of the table's rows has up to so much added, uniformly; 0: nothing, */
-    int64_t row0; /* by its place in the global batch, as in dropout; and its position */
+    float noise;  /* while training: the bound of the uniform noise that is added to the table's rows; 0: none */
+    int64_t row0; /* the first row's place in the global batch, by which noise is drawn as in dropout */
     uint32_t op;
     bool acc;
 } tess_embedding_arg;
@@ -186,7 +186,7 @@ typedef struct tess_attention_arg {
     float scale, dropout;
     float cap; /* logits become cap tanh(logit / cap); 0: stay */
     bool causal, packed, by_head, bounded;
-    int64_t head0, all_heads; /* dropout: these are heads [head0, head0 + heads) of so many; 0: they are all */
+    int64_t head0, all_heads; /* dropout: these are heads [head0, head0 + heads) of all_heads; 0: they are all */
     int64_t row0;             /* as in dropout */
     uint32_t op;
     bool acc;      /* dq, dk, dv; of a span dk and dv */
@@ -218,9 +218,9 @@ double tess_attention_slower(const tess_attention_arg *a, tess_dtype t, bool bac
  * tess_attention_kernels_of says. Returns whether; `said` is the library's version then, and else why not, or empty
  * where there is no GPU or they are not wanted. */
 bool tess_attention_library(bool wanted, char *said, size_t room);
-/* Of spans: q, k, v, or packed qkv and, unless it is the same, that of the keys[, bounds of the whole sequence][,
- * bias][, carry, unless it begins and ends][, y, lse, if it ends], scratch. What goes from one task of some queries to
- * the next is `carry`, of so many bytes. */
+/* Spans: q, k, v, or packed qkv and, unless it is the same, that of the keys[, bounds of the whole sequence][, bias][,
+ * carry, unless it begins and ends][, y, lse, if it ends], scratch. `carry` goes from one task of some queries to the
+ * next; returns its bytes. */
 size_t tess_attention_carry(const tess_attention_arg *a);
 extern tess_codelet tess_attention_span_forward[];
 /* dy, q, k, v or qkv[, bounds][, bias], y, lse, dq +=, dk +=, dv += or dqkv +=[, dbias f32 +=], scratch */
@@ -324,7 +324,7 @@ typedef struct tess_cross_entropy_arg {
     int loss, losses;               /* which one this is, of how many that are added */
     bool bias, grad;
     bool acc;  /* dx */
-    bool ends; /* gradient: nobody wants dx, and neither w nor dx is among the buffers */
+    bool ends; /* gradient: dx is not needed, and neither w nor dx is among the buffers */
 } tess_cross_entropy_arg;
 /* Returns the bytes of a task's scratch. */
 size_t tess_cross_entropy_scratch(void);
@@ -349,13 +349,13 @@ typedef struct tess_route_arg {
     bool normalised;  /* the weights of a row add up to 1; else they are what softmax says */
     bool bounded;
     bool acc;
-    tess_choice *choice; /* hears how many rows each expert has; NULL: nobody asks */
+    tess_choice *choice; /* it stores how many rows each expert has; NULL: it is not needed */
 } tess_route_arg;
 /* logits (rows,experts), weights (rows,chosen), order[, bounds i32 (2 rows)]: the largest `chosen` of a softmax */
 extern tess_codelet tess_route_forward[];
 extern tess_codelet tess_route_backward[]; /* dweights (rows,chosen), logits, order, dlogits += */
 
-/* Rows to places and back: x (rows,width), y (rows*chosen,width), of which those that no row has are zeros. */
+/* Rows to places and back: x (rows,width), y (rows*chosen,width); places without a row are zeros. */
 typedef struct tess_dispatch_arg {
     int64_t rows, experts, chosen, width;
     bool acc;
@@ -374,8 +374,8 @@ typedef struct tess_expert_arg {
 } tess_expert_arg;
 /* Returns the bytes of a task's scratch. */
 size_t tess_expert_scratch(int64_t in, int64_t out);
-/* x (choices,in), w (out,in), order, y (choices,ld), scratch. w is NULL where nobody chose the expert and it was not
- * brought. */
+/* x (choices,in), w (out,in), order, y (choices,ld), scratch. w is NULL if no row chose the expert and its tile was not
+ * fetched. */
 extern tess_codelet tess_expert_linear_forward[];
 extern tess_codelet tess_expert_linear_backward_input[];  /* dy, w, order, dx (choices,in) +=, scratch */
 extern tess_codelet tess_expert_linear_backward_weight[]; /* dy, x, order, dw f32 (out,in) += */
@@ -411,7 +411,7 @@ void tess_exact_merge(void *sum, const void *other);
 typedef struct tess_exact_arg {
     int64_t n;    /* sums side by side */
     bool doubles; /* what is added are doubles, else sums */
-    bool means;   /* sums are sum and count of losses, of which the means are added: double (2) = their sum, 1 */
+    bool means;   /* sums are sum and count of losses, and their means are added: double (2) = that sum, 1 */
     bool acc;
 } tess_exact_arg;
 extern tess_codelet tess_exact_add[];   /* [TESS_F32]: sums (n) += the other buffers' (n) each */
@@ -419,7 +419,7 @@ extern tess_codelet tess_exact_round[]; /* [TESS_F32]: double (n) = sums (n) */
 
 typedef struct tess_square_arg {
     int64_t n, first; /* elements, from `first` of the buffer on */
-    int64_t row;      /* elements of a row, each of which is summed by itself */
+    int64_t row;      /* elements of a row; each row is summed by itself */
     const char *name;
 } tess_square_arg;
 /* [TESS_F32]: x f32, sum[, loss double (2): the task fails where it is finite and x is not, naming arg.name] */
@@ -482,13 +482,13 @@ typedef struct tess_kept {
     tess_keeping as;
     int64_t width, whole, column;
     struct {
-        int64_t rows, first; /* so many rows, from `first` on in the parameter; then those of the next */
+        int64_t rows, first; /* `rows` rows from `first` on in the parameter, before the rows of the next part */
     } part[TESS_KEPT_PARTS];
     uint32_t dice; /* the parameter's stream of random numbers */
 } tess_kept;
 /* Returns its name in configurations: "fp32", "bf16", "8bit". */
 const char *tess_keeping_name(tess_keeping as);
-/* Returns the bytes of a tile of so many rows. */
+/* Returns the bytes of a tile of `rows` rows. */
 size_t tess_kept_bytes(const tess_kept *k, int64_t rows);
 /* Reads rows [row, row + rows) of a tile of `of` rows as fp32. positive: none is below 0. */
 void tess_kept_read(const tess_kept *k, const void *kept, int64_t of, bool positive, int64_t row, int64_t rows,
@@ -521,8 +521,8 @@ typedef struct tess_count_arg {
     float value;           /* fill */
     uint32_t op;           /* fill_normal: which parameter */
     int64_t at;            /* of the buffer that is written, elements that come before */
-    int64_t first;         /* fill_normal: place of the first element in the parameter, whose rows are ... */
-    int64_t width, stride; /* ... of `stride` elements, of each of which come `width`; 0: all lie side by side */
+    int64_t first;         /* fill_normal: the index of the first element in the parameter */
+    int64_t width, stride; /* `width` elements of each of the parameter's rows of `stride` elements; 0: dense */
     bool uniform;          /* fill_normal: uniform in [-1, 1) instead */
     const char *name;
 } tess_count_arg;

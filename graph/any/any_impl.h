@@ -8,7 +8,7 @@
 
 /* Returns a draft's value, ready for a body. */
 const tess_formula *tess_draft_finish(tess_arena *arena, const tess_draft *d, int result);
-/* Of several results, each of which stays in a register. */
+/* Returns a formula of several results, which stay in registers. */
 const tess_formula *tess_draft_finish_all(tess_arena *arena, const tess_draft *d, const int *result, int results,
                                           int *at);
 /* It is what it loads. */
@@ -49,7 +49,7 @@ bool tess_split_reshape(const int64_t *from, int rank, const tess_split *is, con
                         tess_split *to);
 /* The same of a node whose output is its input in another shape. */
 const char *tess_split_reshaped(const tess_node *n, int slot, const tess_split *is, tess_splits *s);
-/* Finds which runs begin at an element and have so many; false: none do. */
+/* Finds the runs that begin at an element and have `size` elements; returns false if there are none. */
 bool tess_split_find(const tess_split *of, int64_t first, int64_t size, int *from, int *runs);
 
 /* ---- tiles (tiles.c) ---- */
@@ -74,9 +74,9 @@ int tess_nd_turns(const tess_lower *L, const tess_node *n);
 tess_use tess_nd_read(tess_lower *L, const tess_node *n, int k, int i);
 /* Writes the node's output, or, of a whole one that row tiles add to, goes on. */
 tess_use tess_nd_out(tess_lower *L, const tess_node *n, int i, bool *acc);
-/* Nothing is to be done for a turn of the backward pass: it would be one too many, or nobody has written a gradient. */
+/* Returns whether a turn of the backward pass has nothing to do: it is one too many, or no gradient was written. */
 bool tess_nd_idle(tess_lower *L, const tess_node *n, int i);
-/* Where a task writes the gradient of an input. It comes before the task, and tess_nd_grad_end behind it. */
+/* Returns where a task writes the gradient of an input. It comes before the task, and tess_nd_grad_end after it. */
 typedef struct tess_nd_grad {
     tess_use use;
     bool acc;
@@ -85,7 +85,7 @@ typedef struct tess_nd_grad {
 /* `part`: the task writes some of it. */
 tess_nd_grad tess_nd_grad_begin(tess_lower *L, const tess_tensor *t, int i, bool part);
 void tess_nd_grad_end(tess_lower *L, const tess_nd_grad *g);
-/* Returns a tile between tasks, of so many elements of 4 bytes. */
+/* Returns a tile between tasks, of `elements` elements of 4 bytes. */
 tess_tile *tess_nd_between(tess_lower *L, int64_t elements, const tess_tensor *t);
 
 /* Returns whether a tensor's floats are of the graph's dtype. */

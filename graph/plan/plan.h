@@ -108,19 +108,18 @@ enum {
 enum { TESS_MOST_SLACKS = 16 };
 
 typedef struct tess_level {
-    unsigned tier; /* its place in the chain, from the top: a tess_tier */
-    uint64_t room; /* bytes for tiles */
-    uint64_t
-        slack[TESS_MOST_SLACKS]; /* amounts of the room that could be set aside for tiles that come early and leave */
-    int slacks;                  /* late, so many of them; the engine chooses one */
-    bool *has;                   /* [tile]: the tile has a place here, unless it lives above */
-    uint8_t *used, *leave;       /* [use]: of the two enums above */
-    bool homes;                  /* homes are chosen for tiles that outlast the list, too */
-    int rounds, last_rounds;     /* rounds of the search for prices, while choosing and for the bound */
-    uint64_t refuse;             /* a choice that moves this many bytes in a step is refused; 0: none is */
-    bool quick;                  /* the list is so long that one slack and one order by prices must do */
-    const tess_rates *rates;     /* the engine minimizes the time of a step by these; NULL: the bytes that move */
-    int workers;                 /* how many the time is for */
+    unsigned tier;                    /* its place in the chain, from the top: a tess_tier */
+    uint64_t room;                    /* bytes for tiles */
+    uint64_t slack[TESS_MOST_SLACKS]; /* amounts of slack in the room, for prefetches and late evictions */
+    int slacks;                       /* the number of these amounts; the engine chooses one */
+    bool *has;                        /* [tile]: the tile has a place here, unless it lives above */
+    uint8_t *used, *leave;            /* [use]: of the two enums above */
+    bool homes;                       /* homes are chosen for tiles that outlast the list, too */
+    int rounds, last_rounds;          /* rounds of the search for prices, while choosing and for the bound */
+    uint64_t refuse;                  /* a choice that moves this many bytes in a step is refused; 0: none is */
+    bool quick;                       /* the list is so long that one slack and one order by prices must do */
+    const tess_rates *rates;          /* the engine minimizes the time of a step by these; NULL: the bytes that move */
+    int workers;                      /* how many the time is for */
 } tess_level;
 /* Returns whether a tile has a place on a level. */
 static inline bool tess_level_has(const tess_level *l, const tess_marks *m, uint32_t tile)

@@ -29,7 +29,7 @@ tess_tile **tess_step_held(const tess_graph *g, int64_t *n);
 uint64_t tess_step_held_bytes(const tess_graph *g, tess_tier tier);
 /* Makes RAM the home of tiles that an earlier plan put on disk, before anything is drawn or loaded (step_place.c). */
 void tess_step_leave_disk(tess_step *s);
-/* Keeps digests of what the step's tasks do from now on, where somebody wants them. */
+/* Keeps digests of the step's tasks from now on, if they are asked for. */
 void tess_step_digests_begin(const tess_step *s);
 /* Writes them, when all tasks have ended; `step` counts from 0. */
 void tess_step_digests_end(const tess_step *s, int64_t step);

@@ -30,7 +30,7 @@ tess_save_dtype tess_model_stored_as(const tess_model *m);
 const char *tess_model_json(const tess_model *m);
 /* Returns max_position_embeddings, which limits sequences only where tess_model_positions does; 0: there is none. */
 int64_t tess_model_trained_positions(const tess_model *m);
-/* Returns whether positions turn otherwise in texts of so many tokens than in short ones (longrope). */
+/* Returns whether rotations differ between texts of `length` tokens and short ones (longrope). */
 bool tess_model_turns_long(const tess_model *m, int64_t length);
 /* Returns whether the model has adapters, which alone are trained then. */
 bool tess_model_adapted(const tess_model *m);

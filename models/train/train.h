@@ -28,7 +28,7 @@ typedef struct tess_bench_result {
 /* Makes steps on random tokens, and prints a table of where the time goes; unless NULL, *result is the same. */
 tess_status tess_bench(const tess_config *c, int steps, FILE *out, tess_bench_result *result) TESS_NODISCARD;
 /* Makes the same steps under each of StarPU's policies, with everything in RAM and under a cap, each in a process of
- * its own, so many times in turns, and prints a line for each. Of one rank, before anything of StarPU or a library of
+ * its own, `repeats` times in turns, and prints a line for each. One rank alone calls it, before StarPU or a library of
  * matrices has run. */
 tess_status tess_bench_policies(const tess_config *c, int steps, int repeats, FILE *out) TESS_NODISCARD;
 
@@ -40,9 +40,8 @@ typedef struct tess_replay {
 } tess_replay;
 /* Trains as tess_train does, NULL, or a part of that again. A replay's configuration has no checkpoint.dir. */
 tess_status tess_train_again(const tess_config *c, const tess_replay *replay) TESS_NODISCARD;
-/* Finds where two runs part, from the directories that they left, and prints it; steps that have no digests in both are
- * made once more, by this process, or by `program`, the command, as so many ranks as a run had. TESS_FAILED: they part.
- */
+/* Finds where two runs part, from their output directories, and prints it. Steps that have no digests in both are made
+ * once more, by this process, or by `program`, the command, on as many ranks as the run had. TESS_FAILED: they part. */
 tess_status tess_bisect(const char *const run[2], const char *program, FILE *out) TESS_NODISCARD;
 /* Makes steps of a run in this directory once more, as tess_bisect has it: "FROM:TO". */
 tess_status tess_bisect_replay(const char *run, const char *steps) TESS_NODISCARD;

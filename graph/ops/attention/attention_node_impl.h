@@ -13,7 +13,7 @@ struct attributes {
     int64_t head0, all_heads, all_groups; /* where heads are shared out; all_heads 0: they are not */
 };
 
-/* Checks that q, or q, k and v side by side, are so many heads in so many groups, and stores what a head has. */
+/* Checks that q, or q, k and v side by side, have c's heads and groups, and stores the elements of a head. */
 static inline tess_status tess_attention_heads(const tess_node *n, tess_attention_conf *c, bool packed, int64_t *dim)
 {
     const tess_tensor *q = n->in[Q];

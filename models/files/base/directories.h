@@ -15,8 +15,7 @@ bool tess_dirs_make(const char *dir, size_t *made);
 void tess_dirs_remove(const char *dir, size_t made);
 /* Returns whether a directory has a file, or a directory, of that name. */
 bool tess_dirs_has(const char *dir, const char *name);
-/* Returns whether a path of which nothing is there may be a name on Hugging Face's hub: gpt2, meta-llama/Llama-3.2-1B.
- */
+/* Returns whether a path that does not exist may be a name on Hugging Face's hub: gpt2, meta-llama/Llama-3.2-1B. */
 bool tess_dirs_hub(const char *name);
 /* Writes a small file, whole or not at all. */
 tess_status tess_write_text(const char *path, const char *text) TESS_NODISCARD;

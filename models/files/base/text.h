@@ -17,7 +17,7 @@ typedef struct tess_bytes {
     char *data;
     size_t length, room;
 } tess_bytes;
-/* Makes room for so many more. */
+/* Makes room for `more` bytes. */
 static inline void tess_bytes_need(tess_bytes *b, size_t more)
 {
     if (b->length + more <= b->room) return;

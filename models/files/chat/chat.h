@@ -24,9 +24,8 @@ void tess_text_spans_add(tess_text_spans *s, size_t begin, size_t end);
 void tess_text_spans_free(tess_text_spans *s);
 
 typedef struct tess_chat tess_chat;
-/* Opens what a model's directory has for conversations: chat_template.jinja, or chat_template of tokenizer_config.json.
- * A directory without either, or with a template of which a part is not known here, is opened too: it fails when it is
- * to render. */
+/* Opens a model directory's chat template: chat_template.jinja, or chat_template in tokenizer_config.json. A directory
+ * without a template, or with a template that is not fully supported, is opened too, and rendering then fails. */
 tess_status tess_chat_open(const char *dir, tess_chat **chat) TESS_NODISCARD;
 /* Returns why it renders nothing; NULL: it does. */
 const char *tess_chat_unsupported(const tess_chat *chat);

@@ -42,17 +42,17 @@ typedef struct tess_data_conf {
     /* Samples of streams are documents that do not see each other, and, with restart, count their own positions. */
     bool pack, restart;
     bool share;          /* several examples share a sample, as many as it has room for, and do not see each other */
-    int32_t end_of_text; /* what ends a document; below 0: the tokenizer says it, or nobody */
+    int32_t end_of_text; /* the token that ends a document; below 0: the tokenizer's, if it has one */
     /* Examples that are longer than T are cut; completions get the end of text behind them. */
     bool truncate, end_completions;
     /* Conversations are written by this template, borrowed; NULL: they are refused. All of one draws a loss, or what
      * the assistant says alone. */
     const struct tess_chat *chat;
     bool loss_on_all;
-    int32_t decoder_start, padding; /* what begins a decoder's input, and stands there for labels of -100 */
-    /* Targets are made out of text alone, where nobody gives labels, with the task of masks: so many tokens are masked
-     * (0: none is), word by word if that is asked for; mask_token stands there; the special ones, which are only read
-     * while the data is opened, are never masked. */
+    int32_t decoder_start, padding; /* the first token of a decoder's input, and the token for labels of -100 there */
+    /* Masked language modelling makes targets from text without labels: the share of tokens that are masked (0: none),
+     * by whole words if that is asked for; mask_token replaces them. Special tokens, which are only read while the data
+     * is opened, are never masked. */
     double mlm_probability;
     bool whole_words;
     int32_t mask_token;

@@ -4,7 +4,8 @@
  * It is FILE.index, beside the file; where that cannot be made, NAME.HASH.index in the output directory; where neither
  * can, a temporary file that goes with the process. It is written under another name and renamed, so what has the name
  * is whole, and one that a process has mapped stays as it was. It holds what it was made of: the file's size, time and
- * both ends, and the rules by which the lines were judged. One of another file, or of other rules, is made anew. */
+ * both ends, and the rules by which the lines were judged. An index of another file, or of other rules, is made again.
+ */
 #ifndef TESS_DATA_INDEX_IMPL_H
 #define TESS_DATA_INDEX_IMPL_H
 #include "models/files/base/mapped.h"

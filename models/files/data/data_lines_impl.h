@@ -23,7 +23,7 @@ typedef enum tess_lines_form {
 typedef struct tess_line_rules {
     const tess_data_conf *conf;
     const tess_tokenizer *tokenizer;
-    int32_t end_of_text; /* -1: nobody knows */
+    int32_t end_of_text; /* -1: unknown */
 } tess_line_rules;
 
 typedef struct tess_line {
@@ -44,7 +44,7 @@ typedef struct tess_example {
     bool labelled; /* it has a label */
     bool bare;     /* its labels are still to be made, by masking */
 } tess_example;
-/* Makes a decoder's input of the labels, each of which comes one place later. */
+/* Makes a decoder's input from the labels, shifted by one place. */
 void tess_example_shift(const tess_data_conf *c, tess_example *e);
 /* Empties it, to be filled again. */
 void tess_example_clear(tess_example *e);

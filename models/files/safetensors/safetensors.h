@@ -15,7 +15,7 @@
  *     ...
  *     status = tess_safetensors_writer_end(w, status); // the files are there now, or none is; the same on all ranks
  *
- * Files are mapped when read and written in place, by any number of ranks: nobody holds a tensor in RAM.
+ * Files are mapped when read and written in place, by any number of ranks, so that no rank holds a tensor in RAM.
  */
 #ifndef TESS_SAFETENSORS_H
 #define TESS_SAFETENSORS_H
@@ -107,7 +107,7 @@ size_t tess_safetensors_declare_like(tess_safetensors_writer *w, const tess_safe
  * returns; both return the same status on all. */
 tess_status tess_safetensors_writer_begin(tess_safetensors_writer *w) TESS_NODISCARD;
 /* Writes a rectangle of a tensor, seen as a matrix of dims[0] rows; data is (rows, cols), dense. Any rank may, in any
- * order, but going from one file to another and back costs time. Somebody must write every element. */
+ * order, but going from one file to another and back costs time. Every element must be written by one of them. */
 tess_status tess_safetensors_write(tess_safetensors_writer *w, size_t tensor, int64_t row, int64_t rows, int64_t col,
                                    int64_t cols, const void *data) TESS_NODISCARD;
 /* Ends and frees the writer. If every rank has TESS_OK, the files become durable and get their names; if one has not,

@@ -78,7 +78,7 @@ tess_status tess_parts_read(const tess_reader *r, const tess_part_reader *reader
 /* Reads the members that a part of this kind has into its struct. */
 tess_status tess_members_read(const tess_reader *r, const tess_part_reader *reader, const char *field,
                               const json_t *json, int type, void *part) TESS_NODISCARD;
-/* Counts one part more, of which there are at most `most`. */
+/* Counts one more part, and fails if there are more than `most`. */
 tess_status tess_parts_more(const tess_reader *r, const tess_part_reader *reader, const char *field, int most,
                             int *count) TESS_NODISCARD;
 
@@ -161,7 +161,7 @@ typedef struct tess_cutting {
 } tess_cutting;
 /* Begins with a part, borrowed until it is through. */
 void tess_cutting_start(tess_cutting *c, const char *text, size_t length, bool first);
-/* Goes on for about so many bytes; it is through when at is length. */
+/* Goes on for about `bytes` bytes; it is finished when at is length. */
 tess_status tess_cutting_next(tess_cutting *c, size_t bytes) TESS_NODISCARD;
 void tess_cutting_free(tess_cutting *c);
 

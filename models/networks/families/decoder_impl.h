@@ -1,6 +1,6 @@
 /* Decoders as most families since Llama are: rotary positions, rmsnorm before attention and mlp, heads of q that share
- * those of k and v, a gated mlp. A family of them says in decoders.c what its config.json has beside the fields here,
- * and what of a block it does otherwise. */
+ * those of k and v, a gated mlp. decoders.c has the further fields of each family's config.json, and the differences of
+ * its block. */
 #ifndef TESS_DECODER_IMPL_H
 #define TESS_DECODER_IMPL_H
 #include "models/networks/families/rotary_impl.h"
@@ -21,8 +21,8 @@ typedef struct tess_decoder_config {
         int64_t count, chosen, inner, normalised;
         int64_t balanced; /* a loss draws rows to all of them alike, of this weight: */
         double balance, jitter;
-        int64_t every;     /* the last of so many layers has experts, */
-        tess_layers dense; /* but for these */
+        int64_t every;     /* every n-th layer has experts */
+        tess_layers dense; /* layers without experts all the same */
     } experts;
 } tess_decoder_config;
 extern const tess_field tess_decoder_fields[];
@@ -44,7 +44,7 @@ typedef struct tess_decoder_traits {
         *down; /* experts' parameters behind the layer's name; a star is an expert's number */
 } tess_decoder_traits;
 
-/* The words of layer_types, the second of which has a window. */
+/* The words of layer_types; the second one has a window. */
 #define TESS_DECODER_LAYER_TYPES "full_attention sliding_attention"
 /* What the tess_family of each of them has. Its traits are a tess_decoder_traits. */
 #define TESS_DECODER_FAMILY                                                                                            \

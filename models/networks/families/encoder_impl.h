@@ -33,7 +33,7 @@ tess_tensor *tess_encoder_dense(const tess_encoder *c, tess_graph *g, const char
 tess_tensor *tess_encoder_drop(const tess_encoder *c, tess_tensor *x);
 /* Makes the head over the vocabulary: the embedding again, with a bias of this name. */
 tess_head tess_encoder_vocabulary(const tess_encoder *c, tess_graph *g, const char *bias);
-/* Makes a head over so many labels: NAME.weight, NAME.bias. */
+/* Makes a head over `labels` labels: NAME.weight, NAME.bias. */
 tess_head tess_encoder_labels(const tess_encoder *c, tess_graph *g, const char *name, int64_t labels);
 
 #endif

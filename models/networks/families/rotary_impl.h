@@ -19,9 +19,10 @@ typedef struct tess_rotary {
     tess_list near, far; /* longrope: of sequences of up to `length` tokens, and of longer ones */
 } tess_rotary;
 
-/* Checks that they do not contradict each other, where so many elements of a head turn. */
+/* Checks that the settings do not contradict each other, for `turning` rotated elements of a head. */
 tess_status tess_rotary_check(const tess_rotary *r, int64_t turning, const char *where) TESS_NODISCARD;
-/* Returns how heads of `dim` elements turn, of which `turning` do, in the sequences of a network. */
+/* Returns the settings of tess_rope for heads of `dim` elements, `turning` of them rotated, in a network's sequences.
+ */
 tess_rope_conf tess_rotary_of(const tess_rotary *r, int64_t dim, int64_t turning, const tess_network *in);
 
 #endif

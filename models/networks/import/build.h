@@ -15,7 +15,7 @@ typedef struct building {
     const tess_import *n;
     tess_graph *g;
     form *form;            /* [value] */
-    tess_tensor **state;   /* [value]: what of it the graph keeps */
+    tess_tensor **state;   /* [value]: its state in the graph */
     tess_tensor **leaf;    /* [value]: of an input or a parameter, as it is fed or kept */
     int *readers, *reader; /* the nodes that read value k: reader[readers[k]] .. reader[readers[k + 1]] */
 } building;

@@ -45,7 +45,7 @@ typedef struct tess_imported {
     tess_tensor **input;   /* one for each input, and */
     tess_tensor **made;    /* one for each output, NULL where it is not by samples; free() both */
 } tess_imported;
-/* Describes the network in a graph of fp32, with row tiles of so many samples; 0: as many as are usual. */
+/* Describes the network in a graph of fp32, with row tiles of `samples` samples; 0: the usual number. */
 tess_status tess_import_build(const tess_import *n, tess_graph *g, int64_t samples, tess_imported *out) TESS_NODISCARD;
 /* Reads the parameters of a graph that it was described in, each rank what it holds. */
 tess_status tess_import_load(const tess_import *n, tess_graph *g) TESS_NODISCARD;

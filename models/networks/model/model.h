@@ -150,7 +150,7 @@ typedef enum tess_bias { TESS_NO_BIAS, TESS_BIAS_BEHIND, TESS_BIAS_BEFORE } tess
  * is called NAME. */
 tess_tensor *tess_dense(tess_graph *g, tess_tensor *x, int64_t in, int64_t out, double deviation, tess_bias bias,
                         const char *name, ...) TESS_PRINTF(7, 8);
-/* Makes the layernorm of x (B,T,width) by NAME.weight and NAME.bias, of which the latter is the earlier parameter. */
+/* Makes the layernorm of x (B,T,width) by NAME.weight and NAME.bias; the bias is added to the graph first. */
 tess_tensor *tess_norm(tess_graph *g, tess_tensor *x, int64_t width, double eps, const char *name, ...)
     TESS_PRINTF(5, 6);
 /* Checks rates of dropout, each a field's name and its value. */
@@ -199,7 +199,7 @@ static inline bool tess_model_turned(const tess_model *m, const char *name)
 tess_status tess_model_save_merged(const tess_model *m, const char *dir) TESS_NODISCARD;
 /* Removes weights and all beside them of what could not be written whole. */
 void tess_model_remove(const char *dir);
-/* Writes the name of one matrix of a stack, each of which is a tensor in files: a number is for the star. */
+/* Writes the name in files of one matrix of a stack: the star in the stack's name becomes the member's number. */
 void tess_model_member(const char *name, int64_t member, char out[static 512]);
 /* Returns the tensor of a model's files that a parameter is; NULL: they lack it. */
 const tess_safetensor *tess_model_tensor(const tess_model *m, const tess_safetensors *set, const char *name);

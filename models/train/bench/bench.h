@@ -21,8 +21,8 @@ typedef struct tess_bench_run {
 /* Prints something of steps of this median, all of whose tasks are in the profile. */
 typedef void (*tess_bench_teller)(void *of, FILE *out, tess_bench_run *b, double median, const tess_profile *p,
                                   int steps);
-/* Makes steps on random tokens, and lets somebody tell of them, who is asked to begin before the first of those that
- * are measured; `begin` may be NULL. */
+/* Makes steps on random tokens, and calls `begin`, unless NULL, before the first step that is measured and `tell` with
+ * the results. */
 tess_status tess_bench_told(const tess_config *c, int steps, FILE *out, tess_bench_result *result,
                             void (*begin)(void *of), tess_bench_teller tell, void *of) TESS_NODISCARD;
 

@@ -42,8 +42,7 @@ typedef enum tess_offload {
     TESS_OFFLOAD_DISK
 } tess_offload;
 
-/* A number nobody gave. Resolving replaces it but where the key's help says otherwise: the caps of memory, and steps.
- */
+/* A number that was not given. Resolving replaces it, except for the caps of memory and for steps. */
 #define TESS_CONFIG_AUTO (-1)
 
 #define TESS_CONFIG_BOOL(name)   bool name;
@@ -90,8 +89,8 @@ tess_status tess_config_load(const char *path, const char *const *overrides, siz
 tess_status tess_config_resolve(tess_config *config, int64_t ranks) TESS_NODISCARD;
 /* Prints a line where the learning rate was left out and is not the default, since the model has weights. */
 void tess_config_say_rate(const tess_config *c);
-/* Prints a line where a step is cut otherwise than on a machine without a GPU: of so many tokens in a micro-batch, its
- * largest parameter having so many elements. */
+/* Prints a line if a step with `tokens` tokens in a micro-batch, and `elements` elements in its largest parameter, is
+ * cut into other tiles than on a machine without a GPU. */
 void tess_config_say_cut(const tess_config *c, int64_t tokens, int64_t elements);
 /* Refuses, with TESS_INVALID, a text, a number or a model that was not given, and names the key. */
 tess_status tess_config_require(const tess_config *config, const char *key) TESS_NODISCARD;
@@ -116,8 +115,8 @@ typedef struct tess_config_use {
  * or those in no group ("run"). TESS_INVALID: the command uses no such group. */
 tess_status tess_config_help(const tess_config_use *use, const char *topic, FILE *out) TESS_NODISCARD;
 
-/* Names the user's directory for what can be made anew, which need not exist: below XDG_CACHE_HOME, else HOME; NULL:
- * neither is set. The caller frees it. */
+/* Returns the user's cache directory, which need not exist: below XDG_CACHE_HOME, else HOME; NULL: neither is set. The
+ * caller frees it. */
 char *tess_cache_dir(void);
 
 #ifdef __cplusplus

@@ -29,7 +29,7 @@ typedef struct tess_sampling {
     const int32_t *ends; /* tokens that end a text; NULL: none does */
     int end_count;
 } tess_sampling;
-/* Draws a token from logits, of what comes behind so many tokens of a text. `stream` tells texts with one seed apart,
+/* Draws a token from the logits after `count` tokens of a text. `stream` tells texts with one seed apart,
  * `place` the tokens of a text. */
 int32_t tess_draw(const tess_sampling *s, const float *logits, int64_t vocab, const int32_t *text, size_t count,
                   uint64_t stream, uint64_t place);

@@ -6,7 +6,7 @@
 #include "models/train/run/run.h"
 
 typedef struct tess_beginning {
-    bool found; /* it goes on from `at`, else it begins anew */
+    bool found; /* it resumes from `at`; else it starts at step 1 */
     bool done;  /* there is nothing left to do */
     tess_progress at;
 } tess_beginning;

@@ -10,8 +10,8 @@ double tess_mfu_limit(tess_dtype t, int cores, int gpus);
  * what is not between 0 and `limit` does not count. 0: neither does. Other programs only ever make a measured figure
  * smaller. */
 double tess_mfu_best(double kept, double measured, double limit);
-/* Returns the share of *yardstick that so many flops in so many seconds are, 0 to 1; NaN where the yardstick, or a
- * second, is missing. More than all of it raises the yardstick, up to `limit`. */
+/* Returns flops / seconds as a share of *yardstick, 0 to 1; NaN if the yardstick, or a second, is missing. A share
+ * above 1 raises the yardstick, up to `limit`. */
 double tess_mfu_share(double *yardstick, double limit, double flops, double seconds);
 
 #endif

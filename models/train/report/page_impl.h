@@ -11,8 +11,8 @@ typedef struct tess_page_run {
     int64_t written; /* when it gave its last word, in seconds of the clock; 0: now */
 } tess_page_run;
 
-/* Writes the page of these runs, whole or not at all: beside its place, and renamed. `alone`: nobody else writes it but
- * tessera report, which may at the same time. */
+/* Writes the page of these runs, whole or not at all: beside its place, and renamed. `alone`: no other process writes
+ * it but tessera report, which may at the same time. */
 tess_status tess_page_write(const char *path, const tess_page_run *run, int runs, bool alone) TESS_NODISCARD;
 
 /* Returns when the run whose output this is wrote its own page, where that says that the run goes on; else 0. */

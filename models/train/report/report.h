@@ -28,7 +28,7 @@ typedef struct tess_step_report {
 
 typedef struct tess_report tess_report;
 
-/* Opens the metrics in the output directory for a run that has done so many steps: lines of later ones, which an
+/* Opens the metrics in the output directory for a run that has done `done` steps: lines of later ones, which an
  * interrupted run left, are dropped. Lines go to `out`: a live one when it is a terminal, else
  * one every log_every steps. TESS_INVALID, and NULL, when they cannot be written. Rank 0 reports for all: the
  * others' reports touch no file, say nothing and never fail. */

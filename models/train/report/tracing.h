@@ -18,10 +18,10 @@ typedef struct tess_tracing {
     bool open, any; /* its file; a step was traced */
 } tess_tracing;
 
-/* Opens it for a run that has done so many steps; without effect where none of its steps is traced. */
+/* Opens the trace of a run that has done `done` steps; without effect if none of its steps is traced. */
 tess_status tess_tracing_open(tess_tracing *t, const tess_run *r, const tess_holds *plan, const tess_measure *m,
                               int64_t done) TESS_NODISCARD;
-/* Removes what an earlier run left in an output that begins anew; rank 0's. */
+/* Removes the traces of an earlier run from the output of a new one. Rank 0 calls it. */
 void tess_tracing_clear(const char *output);
 /* Takes note that a step begins, the first being 1. */
 void tess_tracing_begin(tess_tracing *t, int64_t step);

@@ -25,7 +25,7 @@ typedef struct tess_run_caps {
 } tess_run_caps;
 
 typedef struct tess_run {
-    const tess_config *c; /* for what opens a run anew with other numbers, and what writes down what was asked for */
+    const tess_config *c; /* to open the run again with other numbers, and to write down the settings */
     int rank;
     tess_grid grid;
     tess_dtype dtype;    /* of matrices */
@@ -87,7 +87,7 @@ tess_status tess_run_check_weights(const tess_run *r) TESS_NODISCARD;
 /* Closes a run; it takes a zeroed or half-open one too. */
 void tess_run_close(tess_run *r);
 /* Inputs that a network needs for the data of the configuration beside ids and targets: bounds where samples may be
- * shorter than seq_length, or hold documents that do not see each other, and positions where they begin anew. */
+ * shorter than seq_length, or hold documents that do not see each other, and positions where each starts from 0. */
 typedef struct tess_run_inputs {
     bool bounds, positions;
 } tess_run_inputs;
@@ -105,7 +105,7 @@ void tess_run_say_dtype(const tess_run *r, const tess_holds *p);
 void tess_run_say_slow(const tess_run *r);
 /* Prints a line where the model will be written in fewer bits than it is trained in, since it was loaded so. */
 void tess_run_say_saved(const tess_run *r);
-/* Prints a line where nothing is saved before the end of a run, which is so many seconds away: a few minutes. */
+/* Prints a line if nothing is saved before the end of a run and that is minutes away; `seconds` is the time left. */
 void tess_run_say_unsaved(const tess_config *c, double seconds);
 /* Prints a line where much of what training computes is padding, with the length that needs less. `valid` may be NULL.
  */
@@ -125,7 +125,7 @@ const char *tess_run_disk(const tess_config *c);
 uint64_t tess_run_cap(uint64_t bytes);
 /* Returns what stands behind a number of MiB as the value of that setting: nothing where it counts in them. */
 const char *tess_run_cap_unit(const char *setting);
-/* Returns what of a GPU's memory tiles may have, for a step that nothing was placed for yet; none without a plan. */
+/* Returns the part of a GPU's memory that tiles may have, before any step is placed; none without a plan. */
 tess_gpu_conf tess_run_gpu(const tess_run *r);
 /* Reads the caps and what the keys say of homes, before a step is placed: r->machine.disk is NULL where there is no
  * disk tier, its cpu_bytes 0 where there is no cap. What fails here is wrong, where what fails later may just not fit.
@@ -167,8 +167,8 @@ tess_status tess_run_fits(const tess_run *r, bool train, const tess_holds *plan,
 /* Makes the step that trains, laid out and its tiles placed as the caps ask for; without a disk tier it only checks
  * that all fits into RAM. Before tess_run_start. */
 tess_status tess_run_train_step(tess_run *r, tess_step **step) TESS_NODISCARD;
-/* Returns the cap on RAM with which no more than so many bytes rest on disk; 0: there is none that RAM has room for.
- * Asks no other rank. */
+/* Returns the cap on RAM with which no more than `disk` bytes rest on disk; 0: RAM has no room for such a cap. It asks
+ * no other rank. */
 uint64_t tess_run_cpu_for(const tess_run *r, uint64_t disk);
 /* Makes the forward pass over one micro-batch; `alone`, or beside a step that trains and was made before. */
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step) TESS_NODISCARD;
