@@ -6,7 +6,7 @@
 
 enum { SPACE = TESS_CONV_SPACE, SIDES = 2 + SPACE, MOST = 1 << 20 };
 enum { SAMPLES, CHANNELS };
-enum { LARGE, WEIGHT, SMALL }; /* what a task has, one of which it writes */
+enum { LARGE, WEIGHT, SMALL }; /* the tiles of a task; it writes one of them */
 
 struct attributes {
     tess_nd nd;

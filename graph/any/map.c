@@ -531,7 +531,7 @@ static void backward(tess_lower *L, const tess_node *n, int i)
 
 /* ---- sharing out ---- */
 
-/* What nobody made: each rank has all of it, and reads some. */
+/* Returns whether a tensor is not an op's result: each rank has all of it, and reads a part. */
 static bool is_given(const tess_tensor *t)
 {
     return t->kind == TESS_KIND_INPUT || (t->producer && !t->producer->inputs);

@@ -215,7 +215,7 @@ struct pad {
     int64_t pads[TESS_RANK_MOST][3];
 };
 
-/* What of x comes into the output, and where: its elements [first, first + dim) along each dimension. */
+/* Finds the part of x that is inside the output, and its place: elements [first, first + dim) of each dimension. */
 static void inside(const struct pad *a, const tess_nd_tile *x, const tess_nd_tile *out, int64_t *dim,
                    tess_strides *from, tess_strides *to)
 {

@@ -21,7 +21,7 @@ static int64_t behind(const int64_t *dim, int rank, int d)
     return size;
 }
 
-/* The runs are alike, and so many elements of the result's dimension are one element of theirs, or the other way. */
+/* The runs are alike, and `times` elements of the result's dimension are one of their elements, or the reverse. */
 static bool runs_of(const tess_split *is, int64_t times, int64_t inner, int64_t suffix, int64_t dim, tess_split *to)
 {
     if (times * is->runs > TESS_MOST_BESIDE) return false;

@@ -78,7 +78,7 @@ void tess_nd_emit_map(tess_lower *L, const tess_any_map_arg *a, const tess_use *
     tess_emit(L, tess_any_map, kept, use, n);
 }
 
-/* The operand of which a space has the most elements, the last of these. */
+/* Returns the last of the operands that have the most elements in a space. */
 static int largest_of(const tess_any_map_arg *a)
 {
     int64_t most = 0;
@@ -201,7 +201,7 @@ tess_use tess_nd_out(tess_lower *L, const tess_node *n, int i, bool *acc)
 
 /* ---- gradients ---- */
 
-/* Parameters whose gradient nobody has found have one of zeros. */
+/* Fills the gradients of parameters that no task has written with zeros. */
 static void leave_zeros(tess_lower *L, const tess_node *n)
 {
     for (int k = 0; k < n->inputs; k++) {

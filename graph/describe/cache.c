@@ -126,7 +126,7 @@ int64_t tess_cache_tiles(const tess_cache *c, tess_tile **tile)
     return n;
 }
 
-/* Places that nobody wrote are multiplied by zero, so they must be numbers. */
+/* Places that no task wrote are multiplied by zero, so they must be finite. */
 tess_status tess_cache_ready(tess_cache *c, int64_t blocks)
 {
     for (int kind = 0; kind < KINDS; kind++)

@@ -122,8 +122,8 @@ tess_tensor *tess_graph_find_param(const tess_graph *g, const char *name)
     return NULL;
 }
 
-/* Whole rows, nearly as many in each tile, of which a matrix that needs several takes a multiple of 64, what matrix
- * kernels like, or of 16 where its rows are so long that 64 are too many. */
+/* Tiles have whole rows, nearly as many in each. A matrix of several tiles takes a multiple of 64 rows, which kernels
+ * prefer, or of 16 if its rows are so long that 64 are too many. */
 int64_t tess_rows_of_tile(const tess_graph *g, int64_t rows, int64_t columns)
 {
     int64_t fit = g->conf.tile_elements / columns;

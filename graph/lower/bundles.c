@@ -1,5 +1,5 @@
-/* Bundles: small tasks that become one. A step of one token is hundreds of tasks, of which a few dozen read matrices
- * and the others do next to nothing; StarPU needs some microseconds for each.
+/* Bundles: small tasks that become one. A step of one token is hundreds of tasks: a few dozen read matrices, the others
+ * do next to nothing, and StarPU needs some microseconds for each.
  *
  * The pass walks over the list with one bundle open. A small task joins it. A large one goes ahead of it where it
  * touches nothing that the bundle writes and writes nothing that the bundle touches; else the bundle is closed before

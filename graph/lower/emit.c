@@ -241,7 +241,7 @@ tess_use tess_grad_write(tess_lower *L, const tess_tensor *t, int i, bool *acc)
 {
     struct tess_grad *g = L->grad[t->id][tess_lower_place(L, t, i)];
     *acc = g != NULL;
-    if (!tess_wants_gradient(L, t)) /* beside one that somebody wants */
+    if (!tess_wants_gradient(L, t)) /* a task that writes a needed gradient writes this one too */
         return (tess_use){tess_slot_between(L, tess_value_bytes(L, t, i), t->name), TESS_W};
     if (is_together(L, t)) {
         tess_tile *all = tess_whole_find(L->whole, t, true);

@@ -39,7 +39,7 @@ tess_use tess_param_grad(tess_lower *L, const tess_tensor *p, int64_t tile, bool
 {
     bool *touched = &L->touched[p->id][tile];
     *acc = *touched;
-    if (!tess_wants_gradient(L, p)) { /* beside one that somebody wants */
+    if (!tess_wants_gradient(L, p)) { /* a task that writes a needed gradient writes this one too */
         int64_t first, rows;
         tess_param_rows(p, tile, &first, &rows);
         return (tess_use){tess_slot_between(L, (size_t)(rows * p->dim[1]) * sizeof(float), p->name), TESS_W};
@@ -138,8 +138,7 @@ static int levels_of(const tess_lower *L, const tess_tensor *p, int d, int near,
 
 enum { SENDERS = 16 }; /* of parts of a tile at a time */
 
-/* What adds up to a slice, in order: a piece of a tile, the sum of 2^level leaves or ranks, of which `begins` is the
- * first. */
+/* A term of a slice's sum, in order: a piece of a tile, the sum of 2^level leaves or ranks from `begins` on. */
 struct term {
     tess_tile *tile;
     int64_t first; /* element */

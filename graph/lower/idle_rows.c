@@ -1,4 +1,4 @@
-/* Rows that change nothing: those behind the end of a sequence that is shorter than the step's. Nobody sees them and
+/* Rows that change nothing: those behind the end of a sequence that is shorter than the step's. No row sees them and
  * they draw no loss, so their values are free and their gradients are zeros: bodies that know of them leave zeros where
  * a row would be computed (codelets/shared/idle.h). How long sequences are is known when a step is fed; the list of
  * tasks is the same for all, and a task has the place where the lengths of its sequences stand. */

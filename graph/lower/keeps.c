@@ -1,7 +1,7 @@
-/* What is kept of blocks that are computed again. With activation checkpointing the backward pass makes anew what it
- * reads of a block. Where there is room, some of that can stay from the forward pass: then neither it nor what only it
- * is made of is computed again. What is best kept is what saves the most seconds for its bytes: outputs of products and
- * of attention before those of norms, gelu and additions, which are made in the time that it takes to read them.
+/* Selective recomputation. With activation checkpointing the backward pass recomputes the activations that it reads of
+ * a block. Where there is room, some of them can stay from the forward pass: then neither they nor activations that
+ * only they depend on are recomputed. The best ones save the most seconds for their bytes: outputs of products and of
+ * attention before those of norms, gelu and additions, which take no longer to compute than to read.
  *
  * The order is found block by block, one output after the other, each time the one that saves the most for its bytes
  * beside those that are kept already; then all blocks' are merged. Of equal ones those of later blocks come first,

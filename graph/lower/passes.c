@@ -231,8 +231,8 @@ static void put_off(tess_lower *L, const tess_node *n)
     }
 }
 
-/* Counts uses of tensors: those whose backward rule is called, or the others, which are computed again and must meet a
- * parameter before its update. */
+/* Counts a node's uses of tensors if its backward rule is called, or, with `others`, if it is only recomputed, which
+ * must come before a parameter's update. */
 static void count_uses(tess_lower *L, const tess_node *n, bool others)
 {
     for (int i = 0; i < n->inputs; i++) {

@@ -195,8 +195,8 @@ static int rank_of_section(const tess_lower *L, int section)
     return L->grid->rank + (section - tess_grid_section(L->grid)) * L->grid->tensor;
 }
 
-/* What a section sends to the next has another lane than what it takes from the one before, and gradients have others
- * than values: a stage that is late holds up nobody but those who wait for it. */
+/* Returns the lane of a message between sections. Messages to the next section, from the previous one, and of gradients
+ * have different lanes, so that a late section holds up only those that wait for it. */
 static unsigned lane_of(const tess_lower *L, int from, bool gradient)
 {
     const int p = L->grid->pipeline, third = p % 2 && from == p - 1 ? 2 : from % 2;

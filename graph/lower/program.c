@@ -159,7 +159,7 @@ static void mark_late(const tess_program *p, const uint32_t *at, bool *live, siz
     free(first);
 }
 
-/* Backward over the tasks: a use after which the tile is not read before it is written anew is its last. */
+/* Walks the tasks backward: a use after which the tile is overwritten before it is read again is its last. */
 void tess_program_finish(tess_program *p, bool keep_gradients)
 {
     size_t tiles, uses = 0;

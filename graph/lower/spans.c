@@ -131,7 +131,7 @@ struct tess_spans tess_lower_spans(const tess_tensor *output, bool deterministic
     return s;
 }
 
-/* Whether the sums of one rank, whose tiles have so many rows, have pieces for these ranks. */
+/* Returns whether the sums of one rank, with tiles of `rows` rows, can be divided into pieces for these ranks. */
 static bool has_pieces(int64_t length, int64_t rows, int ranks)
 {
     const int64_t alone = rows_alone(length, rows);

@@ -1,5 +1,5 @@
-/* What ranks that share a tensor, or sequences, add up and give each other within a pass, and the step's scalars, which
- * all ranks add up. */
+/* The collectives of ranks that share a tensor, or sequences, within a pass, and the all-reduce of the step's scalars.
+ */
 #include "graph/lower/parcels_impl.h"
 #include <stdlib.h>
 
@@ -10,22 +10,22 @@ static int rank_of_tensor(const tess_lower *L, int t)
     return L->grid->rank - tess_grid_tensor(L->grid) + t;
 }
 
-/* A tag that the ranks of the dimension, who lower alike, all arrive at. */
+/* Returns the next tag; all ranks of the dimension lower alike, and get the same one. */
 static int next_tag(tess_lower *L)
 {
     TESS_ASSERT(TESS_TAGS_TENSOR + L->sums < INT32_MAX - 8);
     return (int)(TESS_TAGS_TENSOR + L->sums++);
 }
 
-/* The elements of a tile of so many rows and columns that are the r-th rank's. */
+/* Stores which elements of a tile (rows, width) are the r-th rank's. */
 static void run_of(const tess_lower *L, int64_t rows, int64_t width, int r, int64_t *first, int64_t *n)
 {
     *first = tess_grid_rows(L->grid, rows, r) * width;
     *n = tess_grid_rows(L->grid, rows, r + 1) * width - *first;
 }
 
-/* Each rank adds up its run of the elements, in the order of ranks. p: it is of this parameter's gradient; NULL: of an
- * activation, which every micro-batch has. */
+/* A reduce-scatter: each rank adds up its run of the elements, in the order of ranks. p is the parameter whose gradient
+ * it is, or NULL for an activation, which every micro-batch has. */
 static void sum_runs(tess_lower *L, const tess_tensor *p, tess_tile *t, int64_t rows, int64_t width, tess_dtype type,
                      int tag)
 {
@@ -57,7 +57,7 @@ static void sum_runs(tess_lower *L, const tess_tensor *p, tess_tile *t, int64_t 
     free(use);
 }
 
-/* Each rank gives its run to the others. */
+/* An all-gather: each rank sends its run to the others. */
 static void give_runs(tess_lower *L, tess_tile *t, int64_t rows, int64_t width, size_t size, int tag)
 {
     const int ranks = L->grid->tensor, mine = tess_grid_tensor(L->grid);

@@ -44,7 +44,7 @@ static tess_kept kept_of(const tess_tensor *p, const struct tess_state *s)
 {
     tess_kept kept = tess_param_kept(p);
     int part = 0;
-    if (kept.as == TESS_KEEP_F32) return kept; /* nobody asks */
+    if (kept.as == TESS_KEEP_F32) return kept; /* fp32 needs no format */
     for (int64_t i = s->first_piece; i < p->held->pieces; i++) {
         const struct tess_placed_piece *h = &p->held->piece[i];
         if (&p->held->state[h->state] != s) break;

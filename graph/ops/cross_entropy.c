@@ -44,7 +44,8 @@ static tess_status infer(tess_node *n)
     return TESS_OK;
 }
 
-/* Somebody wants a gradient that begins here: of losses that are added one may be made of what is frozen alone. */
+/* Returns whether a gradient that begins here is needed: one of several losses may depend on frozen parameters alone.
+ */
 static bool trains(const tess_lower *L, const tess_node *n)
 {
     return tess_wants_gradient(L, n->in[0]) || tess_wants_gradient(L, n->in[1]) ||
@@ -156,8 +157,7 @@ static void weight_gradient(tess_lower *L, const tess_node *n, int i, int64_t ro
         TESS_EMIT(L, &tess_linear_backward_bias[tess_real(L)], a, {p, TESS_R}, tess_param_grad(L, b, j, &a->acc_bias));
 }
 
-/* dx: where the row tile's gradient goes, whose mode and acc say what was there before the first piece; no tile: nobody
- * wants it. */
+/* dx is the row tile's gradient, with the mode and acc of the first piece; without a tile it is not needed. */
 static void gradients(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct set *set,
                       tess_use dx, bool acc)
 {

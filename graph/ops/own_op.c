@@ -277,7 +277,7 @@ static void write_gradient(tess_lower *L, struct task *t, int k)
         t->use[t->n++] = (tess_use){tess_slot_between(L, tess_value_bytes(L, in, t->row_tile), in->name), TESS_W};
     else {
         t->use[t->n++] = tess_grad_write(L, in, t->row_tile, &d->add);
-        d->add = t->use[t->n - 1].mode == TESS_RW; /* what nobody wants begins nowhere */
+        d->add = t->use[t->n - 1].mode == TESS_RW; /* a gradient that is not needed is not kept */
     }
 }
 
@@ -364,7 +364,7 @@ static tess_status check_takes(const tess_op_conf *c, int *inputs)
     bool needs = false;
     for (*inputs = 0; *inputs < TESS_CALL_INPUTS; s += 2) {
         const size_t n = word(s);
-        if (n == 0 || n >= 32) break; /* check.c has room for so many */
+        if (n == 0 || n >= 32) break; /* check.c has room for 32 bytes */
         s += n;
         needs |= *s != '?';
         s += *s == '?';

@@ -59,7 +59,7 @@ static void sort(struct placing *s, enum order order)
     free(by);
 }
 
-/* Staying may be worth something: the contents last, or a write is due that nobody would read. */
+/* Returns whether staying may save something: the contents are read again, or a write is due that would be wasted. */
 static bool saves(const tess_gap *g)
 {
     return !g->anew || g->due;
@@ -193,7 +193,7 @@ static void mark(struct placing *s, const int64_t *moment, enum order order, str
     set_marks(s, &a->placed);
 }
 
-/* Bytes in RAM of which whoever said what room there is has counted already that they are there. */
+/* Returns the bytes that rest in RAM and that the room already excludes. */
 static uint64_t resting(const struct placing *s)
 {
     uint64_t bytes = 0;
@@ -222,13 +222,13 @@ static bool better(const struct placing *s, const struct attempt *a, const struc
     return ratio <= 0.995 || (ratio <= 1.005 && x < y);
 }
 
-/* A choice that moves so many bytes is of no use to who asked. */
+/* Returns whether a choice that moves `moved` bytes is refused. */
 static bool refused(const struct placing *s, uint64_t moved)
 {
     return s->l->refuse && moved >= s->l->refuse;
 }
 
-/* Prices with that room, of which `moved` is what some choice moves; returns what every choice does. */
+/* Finds prices for that room, given that some choice moves `moved` bytes; returns the least that any choice moves. */
 static uint64_t bound(struct placing *s, const int64_t *moment, uint64_t moved, int rounds)
 {
     const uint64_t refuse = s->l->refuse, enough = !refuse ? UINT64_MAX : refuse > s->always ? refuse - s->always : 0;

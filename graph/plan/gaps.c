@@ -73,7 +73,7 @@ void tess_gaps_free(tess_gaps *g)
     free(g->turn);
 }
 
-/* Twice around, of which the second time counts: it begins as the step before left it. */
+/* Goes around twice, and counts the second time, which begins as the step before left it. */
 static void count_tile(const tess_uses *all, const tess_level *l, const tess_marks *m, size_t at, size_t n,
                        uint64_t moved[2])
 {

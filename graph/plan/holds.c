@@ -55,8 +55,8 @@ static uint64_t sent_by(const tess_task *t)
     return bytes;
 }
 
-/* The scratch of the task with the most: a worker has one room for all of its tasks. Beside a GPU StarPU makes each
- * tile of it anew. */
+/* The scratch of the task with the most: a worker has one room for all of its tasks. Beside a GPU StarPU allocates
+ * each tile of it by itself. */
 static uint64_t scratch_of(const tess_program *p)
 {
     uint64_t most = 0, sum = 0;
@@ -82,7 +82,7 @@ static void count_resident(const tess_program *p, tess_holds *plan)
     plan->resident[TESS_ROLE_SCRATCH] += scratch_of(p);
 }
 
-/* Walks the tasks in order: a tile lives from the task that writes it anew to its last use. */
+/* Walks the tasks in order: a tile lives from the task that overwrites it to its last use. */
 void tess_program_holds(const tess_program *p, tess_holds *plan)
 {
     struct live live = {0};

@@ -1,6 +1,6 @@
 /* Gaps in order, by a radix sort: there are hundreds of thousands of them in a step of a large model, and they are
- * sorted anew for each amount of slack that is tried. Other than by comparisons that takes a dozen passes, whatever
- * they are. */
+ * sorted again for each amount of slack that is tried. Unlike a sort by comparisons it takes a dozen passes, whatever
+ * their order is. */
 #include "graph/plan/plan.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,9 @@
 /* What the order of a step's tasks allows, whatever runs them: how long its longest chain is, and how long a list
- * schedule takes on so many cores. Each task takes a time that is given, most usefully the measured one, and another
- * that it would still take if as many cores shared its parts as there are; tiles are where they are wanted, and a
- * message takes no core.
+ * schedule takes on a number of cores. Each task has a given time, best the measured one, and the time that it would
+ * take if all cores shared its parts; tiles are in place, and a message takes no core.
  *
  *     tess_parallelism p;
- *     tess_plan_parallel(uses, seconds, alone, &p, chain);    // p.work / p.path: so many cores could be busy on
+ *     tess_plan_parallel(uses, seconds, alone, &p, chain);    // p.work / p.path: cores that could be busy on
  * average
  */
 #include "graph/lower/program.h"
@@ -79,9 +78,9 @@ void tess_waits_free(tess_waits *w)
 struct schedule {
     const tess_waits *w;
     const double *seconds, *alone;
-    tess_heap ready, open, runs; /* open: tasks that run and have parts that nobody took; runs: 2 task + owner */
-    uint32_t *left;              /* [task]: how many it waits for; */
-    uint32_t *parts, *under_way; /* that nobody took; that run */
+    tess_heap ready, open, runs; /* open: running tasks with parts that no core took; runs: 2 task + owner */
+    uint32_t *left;              /* [task]: how many it waits for */
+    uint32_t *parts, *under_way; /* [task]: parts that no core took; parts that run */
     size_t busy, cores;
     double now;
 };

@@ -17,7 +17,7 @@ enum { ROUNDS = 200 };  /* of the prices' search */
 /* In which StarPU takes the GPU's memory for what is small. */
 enum { CHUNK = 32 << 20 };
 
-/* The room that so many bytes need for sure, whatever the order in which they come and go. */
+/* Returns the room that is enough for `bytes`, in whatever order they come and go. */
 static uint64_t roomy(uint64_t bytes)
 {
     return bytes + bytes / (BETWEEN_PART / 2);
@@ -52,7 +52,7 @@ static uint64_t count_states(const tess_uses *u, uint8_t *home)
     return all;
 }
 
-/* A share of the states live on the GPU, in so many bytes that nothing else needs there: those that the list updates
+/* Houses a share of the states on the GPU, in `room` bytes that nothing else needs: the states that the list updates
  * last, which the next step waits for. */
 static void house_states(const tess_uses *u, uint8_t *home, double share, uint64_t room)
 {

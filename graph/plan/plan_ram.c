@@ -114,7 +114,7 @@ static uint64_t margin(uint64_t ram)
     return ram / 32;
 }
 
-/* The RAM of which a margin leaves so much. */
+/* Returns the RAM that leaves `bytes` after the margin. */
 static uint64_t with_margin(uint64_t bytes)
 {
     return bytes + bytes / 31 + 1;

@@ -20,10 +20,10 @@ struct tile {
     uint32_t readers;   /* that run or could */
     bool writer;
     uint32_t entry;  /* the next use with which it could enter: it did with all before */
-    uint32_t let_in; /* so many tasks of those that it enters with */
+    uint32_t let_in; /* how many of the tasks that it enters with are let in */
     bool here;       /* for the next one, */
     bool away;       /* it has left, and did not enter again */
-    uint8_t goes;    /* LEAVES, WRITES: what is to do when nobody has it any more */
+    uint8_t goes;    /* LEAVES, WRITES: the action when no task uses it any more */
 };
 
 /* A direction of the disk: tiles in the order in which they were asked for. */
@@ -47,7 +47,7 @@ struct simulation {
     uint64_t live, most; /* of tiles that enter, with tasks that have begun */
     struct tile *tile;
     uint8_t *does;     /* [use] */
-    uint32_t *waits;   /* [task]: for so many of its uses, and to be let in */
+    uint32_t *waits;   /* [task]: uses that it waits for, and one to be let in */
     double *seconds;   /* [task] */
     uint64_t *enter;   /* [task]: bytes that enter with it */
     size_t in, ended;  /* tasks that are let in, that ended */
@@ -162,7 +162,7 @@ static void through(struct simulation *s, struct way *w, int kind)
         w->first = w->n = 0;
 }
 
-/* Lets time pass until the next event, or the end of a transfer, of which it makes one. */
+/* Lets time pass until the next event; the end of a transfer becomes an event. */
 static void pass(struct simulation *s)
 {
     const double read = until(&s->read, &s->write), write = until(&s->write, &s->read);
@@ -186,7 +186,7 @@ static void let_go(struct simulation *s, uint32_t task)
     if (!--s->waits[task]) tess_heap_push(&s->ready, task, task);
 }
 
-/* Hands the tile to those whose turn it is: one who writes it or all who read it. */
+/* Hands the tile to its next users: one that writes it or all that read it. */
 static void grant(struct simulation *s, uint32_t t)
 {
     struct tile *tile = &s->tile[t];
@@ -316,7 +316,7 @@ static double parts_left(const struct simulation *s, uint32_t k)
     return fmax(0, b->left - b->crew * (s->now - b->since) / b->part);
 }
 
-/* The crew of task k changes: what is left of it, and when it ends with so many. */
+/* Changes the crew of task k: computes the work that is left, and its end with that crew. */
 static void man(struct simulation *s, uint32_t k, uint32_t crew)
 {
     struct body *b = &s->body[k];
@@ -324,7 +324,7 @@ static void man(struct simulation *s, uint32_t k, uint32_t crew)
     b->left = left;
     b->since = s->now;
     b->crew = crew;
-    /* Whole parts are made in whole turns; of parts that were begun nobody asks how far each is. */
+    /* Whole parts are made in whole turns; the progress of parts that were begun is not known. */
     b->end = s->now + b->part * (left == rint(left) ? ceil(turns) : fmax(turns, fmin(left, 1)));
     tess_heap_push(&s->events, b->end, ENDS + KINDS * k);
 }
@@ -440,7 +440,7 @@ static uint64_t most_in_order(struct simulation *s)
     return most;
 }
 
-/* Two steps, of which the second counts: it begins as the first left things, and ends with its last task. */
+/* Simulates two steps, and counts the second: it begins as the first left things, and ends with its last task. */
 void tess_plan_simulate(const tess_uses *u, const tess_marks *m, const tess_rates *rates, uint64_t room, int workers,
                         tess_forecast *out)
 {

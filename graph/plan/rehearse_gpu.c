@@ -2,7 +2,7 @@
  * list. Each thing that works, the GPU, the cores together, each way of the link and of the drive, each lane of
  * messages, does one thing after the other; what comes later in the list fills the time in which it waited for
  * something. Tiles enter a level when those that left before have made room. All ranks are taken to be where this one
- * is, so nobody waits for another. */
+ * is, so no rank waits for another. */
 #include "graph/plan/plan.h"
 #include <math.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ struct rehearsal {
     const tess_times *times;
     struct level level[LEVELS];
     struct line gpu, cores, lane[LANES];
-    double *read; /* [tile]: when nobody reads it any more */
+    double *read; /* [tile]: the end of its last read */
     double end;
 };
 

@@ -232,7 +232,7 @@ static void keep_more(tess_tensor *output, tess_step_conf conf, const tess_limit
     const double states = 2 * 1e9 * SLOWER / LINK * (double)tess_dtype_size(output->g->conf.dtype);
     int pay;
     const int n = tess_lower_worth(output, &conf, price, states, &conf.layout.keep, &pay);
-    int low = 0, high = n + 1; /* there is room for so many, and is not for so many */
+    int low = 0, high = n + 1; /* there is room for `low`, and not for `high` */
     free(price);
     if (!paper) trials.gpu.refuse = base.plan.gpu.read + base.plan.gpu.written + 1;
     for (int k = 0; k < (paper ? PARTS : ROUNDS) && high - low > 1; k++) {

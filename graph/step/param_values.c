@@ -99,7 +99,7 @@ static tess_status draw_pieces(tess_tensor *p, struct drawing *d)
         TESS_TRY(prepare_weight(p, p->held->state[p->held->piece[i].state].tile));
         TESS_TRY(draw(p, &p->held->piece[i], d));
     }
-    for (int64_t i = 0; i < p->held->states && p->held->storage == p; i++) /* they begin anew */
+    for (int64_t i = 0; i < p->held->states && p->held->storage == p; i++) /* they start from zero */
         for (int m = 0; m < TESS_MOMENTS_MOST; m++) p->held->state[i].begun[TESS_MOMENT1 + m] = false;
     return TESS_OK;
 }

@@ -1,5 +1,5 @@
 /* A step runs: what is the same for all tasks is set, the program is submitted, the loss is read, and what was not
- * finite is named. Updates that come late are made in the next run, or when somebody asks for them. */
+ * finite is named. Updates that come late are made in the next run, or when they are asked for. */
 #include "graph/step/step_impl.h"
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* A bar on the terminal with the time that is left, for what takes more than a moment: see base.h. A thread of
  * its own draws it, so that those who work tell how far they are and nothing else; without a terminal there is none.
- * The state is that of the terminal, of which there is one: between an end and the next beginning it is as at the
+ * The state is that of the terminal, and there is one: between an end and the next beginning it is as at the
  * start. */
 #include "runtime/base/base.h"
 #include "runtime/runtime_base.h"
@@ -36,7 +36,7 @@ void tess_bar_line(const char *what, double share, double seconds, int width, ch
     char time[32], tail[64], line[256];
     if (width > (int)size - 1) width = (int)size - 1;
     if (width > (int)sizeof line - 1) width = (int)sizeof line - 1;
-    if (!(share > 0)) { /* nobody knows how long it takes */
+    if (!(share > 0)) { /* the total is unknown */
         tess_human_time(seconds, time);
         snprintf(line, sizeof line, "%s  %s", what, time);
     } else {

@@ -49,7 +49,7 @@ bool tess_watch_spoken(void)
 
 void tess_ranks_abort(int status)
 {
-    tess_watch_speak(); /* nobody need say that this one died */
+    tess_watch_speak(); /* no other rank need say that this one died */
     if (self.end_all) self.end_all(status);
     fflush(stdout);
     _exit(status);

@@ -18,7 +18,7 @@
 
 /* ---- files ---- */
 
-/* Files of runs that are gone: nobody holds their lock. */
+/* Removes files of runs that have ended: no process holds their lock. */
 static void remove_stale(const char *dir)
 {
     DIR *list = opendir(dir);

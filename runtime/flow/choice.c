@@ -1,5 +1,6 @@
 /* Choices: a task that computes which tiles others need tells the main thread, which lets those in without the tiles
- * that nobody chose. Only tiles whose home is the disk are left out: a choice that saves nothing is not waited for. */
+ * that were not chosen. Only tiles whose home is the disk are left out: a choice that saves nothing is not waited for.
+ */
 #include "runtime/flow/flow.h"
 #include "runtime/progress/progress.h"
 

@@ -7,7 +7,7 @@
  * invalid; its callback says that the place is free. Where the contents ended, or RAM's own flow takes the tile
  * further, there is nothing to copy and the access only waits for its turn.
  *
- * What is used nowhere else lives on the GPU (TESS_TIER_GPU): it has no copy in RAM but while somebody looks at it
+ * What is used nowhere else lives on the GPU (TESS_TIER_GPU): it has no copy in RAM but while it is mapped
  * there, after which it comes home.
  *
  * What the optimizer alone uses and does not live here has no place: its updates are the cores'. With several GPUs in
@@ -212,7 +212,8 @@ tess_places tess_gpu_places = {.level = TESS_TIER_GPU,
 
 /* ---- the list ---- */
 
-/* Somebody elsewhere used what lives on the GPU: it goes back, and its copy in RAM goes. False: it has no place. */
+/* Moves a tile that lives on the GPU back there after a use elsewhere, and frees its copy in RAM; returns false if it
+ * has no place. */
 static bool come_home(tess_tile *t)
 {
     if (!tess_is_placed(t, TESS_TIER_GPU)) return tess_places_come(&tess_gpu_places, t, true);
@@ -232,8 +233,8 @@ void tess_gpu_flow_submitted(const tess_task *task)
     }
 }
 
-/* Between lists nobody else is on the way: what the main thread had in RAM goes back where it lives, at once, so that
- * loading all of a model takes the RAM of a tile. */
+/* Moves a tile that the main thread had mapped back to the GPU at once, since no list runs: loading all of a model
+ * takes the RAM of a tile. */
 void tess_gpu_flow_unmap(tess_tile *t)
 {
     const int node = (int)tess_gpu_first_node();

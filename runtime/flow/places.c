@@ -87,8 +87,8 @@ static void enter(tess_places *p, tess_tile *t, size_t task, bool comes)
     p->arrival[p->end++] = (struct tess_arrival){t, task};
 }
 
-/* Is the place free of those that leave, and the tile itself among them? Where bytes are counted, there is room, or
- * nobody leaves any more. */
+/* Returns whether the place is free of tiles that leave, the tile itself included. Where only bytes are counted:
+ * whether there is room, or no tile leaves any more. */
 static bool is_free(const void *places)
 {
     const tess_places *p = places;
@@ -190,7 +190,7 @@ static bool stays(const void *tile, const void *insists)
     return false;
 }
 
-/* Those leave that are in the way of so many bytes; how many are there? */
+/* Evicts the tiles that are in the way of `bytes`, and returns how many there are. */
 static size_t leave_all(tess_places *p, uint64_t bytes, struct insists by)
 {
     void **owner;
@@ -254,7 +254,7 @@ static bool place_all(tess_places *p, const tess_task *task, size_t k, bool turn
     return all;
 }
 
-/* The same; in its turn, if what it uses itself lies in the way, by beginning anew in an empty room. */
+/* The same; in its turn, if what it uses itself lies in the way, by starting over in an empty room. */
 static bool place(tess_places *p, const tess_task *task, size_t k, bool turn)
 {
     if (place_all(p, task, k, turn)) return true;

@@ -1,5 +1,5 @@
-/* The piece is cut into blocks, free or somebody's, in the order of their addresses; of two free ones that meet one is
- * made. There are a few thousand at most, so all is done by walking over them. */
+/* The piece is cut into blocks, free or owned, in the order of their addresses; neighbouring free blocks are joined.
+ * There are a few thousand at most, so all is done by walking over them. */
 #include "runtime/flow/pool_impl.h"
 #include "runtime/runtime.h"
 #include <stdlib.h>
@@ -43,7 +43,7 @@ uint64_t tess_pool_bytes(const tess_pool *p)
     return last->at + last->bytes;
 }
 
-/* Makes block i two, of which the first has so many bytes. */
+/* Splits block i in two; the first has `bytes`. */
 static void split(tess_pool *p, size_t i, uint64_t bytes)
 {
     if (p->blocks == p->room) p->block = tess_realloc(p->block, (p->room *= 2) * sizeof *p->block);

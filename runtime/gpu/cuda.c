@@ -81,7 +81,7 @@ void *tess_cuda_device_new(size_t bytes)
     void *p;
     const cudaError_t error = cudaMalloc(&p, bytes);
     tess_cuda_look();
-    (void)cudaGetLastError(); /* a refusal is nobody's after this */
+    (void)cudaGetLastError(); /* no later call finds this error */
     return error == cudaSuccess ? p : NULL;
 }
 
@@ -130,7 +130,7 @@ const char *tess_cuda_lacks(void)
 #endif
 }
 
-/* Without workers of GPUs nobody asks. */
+/* It does nothing without workers of GPUs. */
 void tess_cuda_on_own(const int *device, int n)
 {
     (void)device, (void)n;

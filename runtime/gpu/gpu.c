@@ -134,8 +134,8 @@ uintptr_t tess_gpu_take(uint64_t bytes)
     return (uintptr_t)piece;
 }
 
-/* StarPU cuts what is small from chunks, of which it keeps some free ones. One that CUDA refused amid a run it would
- * ask for again for ever, so it has them from the start. */
+/* StarPU cuts small buffers from chunks, and keeps some of them free. It would ask for ever for a chunk that CUDA
+ * refused during a run, so it gets them at the start. */
 tess_status tess_gpu_take_chunks(void)
 {
     enum { PIECE = 4 << 20, CHUNK = 8 * PIECE, KEPT = 4 };
@@ -159,7 +159,7 @@ void tess_gpu_give(uintptr_t piece, uint64_t bytes)
     starpu_memory_deallocate(tess_gpu_first_node(), bytes);
 }
 
-/* What StarPU counted on a bus is counted anew when it is asked: so nobody asks for another's. */
+/* StarPU resets the counts of a bus when they are read, so each bus has one reader. */
 static uint64_t count_moved(bool from_gpu, bool to_gpu)
 {
     struct starpu_profiling_bus_info i;
@@ -184,7 +184,7 @@ uint64_t tess_gpu_peer_traffic(void)
     return count_moved(true, true);
 }
 
-/* Of all GPUs, what StarPU holds there. The peak is that of the moments when somebody looked: each launch does. */
+/* Of all GPUs, what StarPU holds there. The peak is taken at each call, and each launch makes one. */
 void tess_gpu_use(uint64_t *now, uint64_t *peak)
 {
     uint64_t bytes = 0;

@@ -9,7 +9,7 @@
 
 enum { KNOWN = 1 << 12, TOLD = 12, TILES = 16 };
 
-static struct starpu_task *_Atomic known[KNOWN]; /* NULL: nobody's */
+static struct starpu_task *_Atomic known[KNOWN]; /* NULL: free */
 static size_t cursor;
 static const tess_task *_Atomic doing[TESS_MAX_WORKERS];
 

@@ -1,6 +1,6 @@
 /* StarPU's variables. They are the user's: they win over what is set here, and what is set here is taken back at the
- * end, so that a program has the environment that it was given. What StarPU would abort for, or hang, or do with a
- * warning that nobody sees, is refused in one line beforehand. */
+ * end, so that a program has the environment that it was given. A value for which StarPU would abort, hang, or only
+ * print a warning is refused in one line beforehand. */
 #include "runtime/gpu/gpu.h"
 #include "runtime/machine/machine_impl.h"
 #include <errno.h>

@@ -111,7 +111,7 @@ static tess_status start_or_leave(const tess_machine *m, const tess_rooms *rooms
     return status;
 }
 
-/* Meets the other ranks where any of them has a GPU; false: none has. A simulated one is measured by nobody. */
+/* Meets the other ranks where any of them has a GPU; false: none has. A simulated GPU is not measured. */
 static bool meets_for_gpus(void)
 {
 #ifdef TESS_SIMULATED
@@ -202,7 +202,7 @@ void tess_stop(void)
     tess_tasks_stop();
     tess_slab_release();
     tess_environment_leave();
-    tess_fault_take(unheard); /* nobody waited for it */
+    tess_fault_take(unheard); /* no call waited for it */
     tess_progress_end();
 }
 

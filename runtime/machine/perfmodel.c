@@ -79,7 +79,7 @@ static void make_folders(char *path)
 
 int tess_perfmodels_lock(void)
 {
-    enum { MOST = 2400 }; /* looks in two minutes, after which somebody is not measuring but gone astray */
+    enum { MOST = 2400 }; /* tries in two minutes; a measurement that takes longer has gone astray */
 #ifdef TESS_SIMULATED     /* ranks are threads, which nothing but StarPU lets take turns */
     return -1;
 #endif

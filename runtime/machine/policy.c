@@ -1,5 +1,5 @@
-/* Scheduling policies: StarPU's own, of which STARPU_SCHED names one, and those of a library of the user's, which
- * STARPU_SCHED_LIB names. The library has the two functions that StarPU looks for from its version 1.4 on:
+/* Scheduling policies: STARPU_SCHED names one of StarPU's own, or of the user's library that STARPU_SCHED_LIB names.
+ * The library has the two functions that StarPU looks for from its version 1.4 on:
  *
  *     struct starpu_sched_policy *starpu_get_sched_lib_policy(const char *name);   NULL: it has none of that name
  *     struct starpu_sched_policy **starpu_get_sched_lib_policies(void);            all that it has, NULL behind them

@@ -1,5 +1,5 @@
 /* The names of StarPU's variables, which it reads without a word about those that it does not know: one that is
- * misspelt would have no effect, and nobody would see it. They are those of its versions 1.3 and 1.4, with GPUs and
+ * misspelt would have no effect, and no message. They are those of its versions 1.3 and 1.4, with GPUs and
  * without, so that what another build than this one knows is not called a mistake. */
 #include "runtime/machine/machine_impl.h"
 #include <starpu_config.h>

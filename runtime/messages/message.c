@@ -110,7 +110,7 @@ static const char *hindrance(tess_carriers by)
 }
 
 /* StarPU-MPI's thread takes a good part of a core: where each rank has one beside its workers, those of GPUs too,
- * nobody misses it. */
+ * that costs nothing. */
 static const char *no_core(int workers)
 {
     static char text[80];

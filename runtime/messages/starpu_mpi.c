@@ -60,7 +60,7 @@ static bool is_its_thread(void)
 
 /* A round ends where the request comes again that it began with. Envelopes are asked for with StarPU-MPI's lock held,
  * which whoever hands something over waits for: it rests there only where there is no other request to rest at, and
- * never while somebody hands something over. */
+ * never while a message is handed over. */
 static void tested(const void *request, bool envelope, bool ended)
 {
     if (!is_its_thread()) return;

@@ -1,4 +1,4 @@
-/* Which workers are in a CPU body, and what of the processor they have had: a task that computes is no standstill. */
+/* Which workers are in a CPU body, and the CPU time that they have had: a task that computes is no standstill. */
 #include "runtime/progress/progress.h"
 #include <pthread.h>
 #include <starpu.h>

@@ -1,5 +1,4 @@
-/* The failure of what runs: of all that tasks say before somebody asks, that of the task that is earliest in the
- * program. */
+/* The failure of a run: of all failures until it is taken, that of the task that is earliest in the program. */
 #include "runtime/progress/progress.h"
 #include <pthread.h>
 #include <string.h>

@@ -10,7 +10,7 @@
  * happened that may be a task for it. Whose owner is earlier in the program is helped first. Who was woken wakes two
  * more while there is something left, so that no owner wakes a whole machine.
  *
- * Where all are busy a part costs a look at a clock and a step of a counter that nobody else looks at. */
+ * Where all are busy a part costs a look at a clock and a step of a counter that no other thread reads. */
 #include "runtime/base/fault_hooks.h"
 #include "runtime/progress/progress.h"
 #include <sched.h>

@@ -75,7 +75,7 @@ uint64_t tess_gpu_device_bytes(int device, char *name, int room)
 
 /* ---- what copies reach there ---- */
 
-/* The best of some turns, each of which is long enough for a clock; 0: a copy failed. */
+/* Returns the best rate of some turns that are long enough for a clock; 0: a copy failed. */
 static double copy_rate(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
     enum { TURNS = 5 };

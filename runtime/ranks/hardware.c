@@ -1,4 +1,4 @@
-/* What hwloc and the kernel say of the machine, to show it; what of it this process works on is share.c's. */
+/* What hwloc and the kernel say of the machine, to show it; share.c has the part that this process works on. */
 #include "runtime/runtime.h"
 #include <hwloc.h>
 #include <stdlib.h>

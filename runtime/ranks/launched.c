@@ -47,7 +47,7 @@ void tess_ranks_leave_with(int status)
 {
     if (!tess_ranks_launched()) return;
     tess_watch_forgive();
-    tess_ranks_part(); /* from here on nobody minds who ends first */
+    tess_ranks_part(); /* from here on ranks may end in any order */
     if (status) tess_together_end(status);
     tess_bells_close();
     tess_watch_stop();

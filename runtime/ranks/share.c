@@ -1,10 +1,10 @@
-/* Which part of its machine a process works on. Alone it is what it may use: a mask that somebody set (taskset, a batch
+/* Which part of its machine a process works on. Alone it is what it may use: a mask that was set (taskset, a batch
  * system) is a wish. Among several ranks it is a part of that, so that no core works for two.
  *
- * Open MPI binds two ranks of a machine to one core each where nobody asked for it, which leaves all other cores idle.
+ * Open MPI binds two ranks of a machine to one core each where it was not asked for, which leaves all other cores idle.
  * That is no wish: a wish leaves a variable in the environment of the ranks. Slurm's masks are wishes. What was not
  * wished for is undone, and the machine is divided in whole NUMA nodes where that comes out even, else in cores. With
- * fewer cores than ranks nobody is bound, and the kernel lets them take turns. */
+ * fewer cores than ranks no rank is bound, and the kernel lets them take turns. */
 #include "runtime/ranks/share.h"
 #include "runtime/ranks/devices.h"
 #include "runtime/ranks/ranks.h"
@@ -81,7 +81,7 @@ static bool set_to(const char *name, const char *part)
 
 static bool asked_for(void)
 {
-    if (!tess_ranks_launched()) return true; /* nobody but the user sets the mask of a program started alone */
+    if (!tess_ranks_launched()) return true; /* only the user sets the mask of a program started alone */
     bool open_mpi = set_to("OMPI_COMM_WORLD_SIZE", NULL);
     return (!open_mpi && set_to("SLURM_PROCID", NULL)) || set_to("OMPI_MCA_hwloc_base_binding_policy", NULL) ||
            set_to("OMPI_MCA_hwloc_base_cpu_list", NULL) || set_to("OMPI_MCA_rmaps_base_mapping_policy", "PE=") ||
@@ -128,7 +128,7 @@ static void take_gpus(const struct wish *wish, hwloc_topology_t t, const hwloc_b
     hwloc_bitmap_t mine = hwloc_bitmap_alloc();
     char ids[256] = "", number[16];
     for (int g = 0; g < gpus; g++) {
-        if (same && !has[share.rank * gpus + g]) continue; /* else somebody divided them */
+        if (same && !has[share.rank * gpus + g]) continue; /* else they are divided already */
         int ranks = 0;
         for (int i = 0; i < share.ranks && same; i++) ranks += has[i * gpus + g];
         if (ranks > on_one_gpu) on_one_gpu = ranks;
@@ -156,7 +156,7 @@ static void measure_gpus(void)
     measured = true;
 }
 
-/* Ranks do it together, when they join. A process alone makes a context for it, so only where somebody asks. */
+/* Ranks do it together, when they join. A process alone makes a context for it, so only where it is asked for. */
 uint64_t tess_share_gpu_free(void)
 {
     tess_share_read();

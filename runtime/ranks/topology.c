@@ -32,7 +32,7 @@ static int part_of(int all, int i, int n)
     return all * (i + 1) / n - all * i / n;
 }
 
-/* The nearest pair first, of which each rank has its number of GPUs and each GPU its number of ranks. */
+/* Matches the nearest pairs first, until each rank has its number of GPUs and each GPU its number of ranks. */
 void tess_share_match(int gpus, int ranks, const int *near, bool *has)
 {
     memset(has, 0, (size_t)ranks * (size_t)gpus * sizeof *has);
@@ -99,7 +99,7 @@ int tess_share_gpus(int *id)
 
 /* ---- memory ---- */
 
-static hwloc_topology_t spread_over; /* NULL: all of this process's cores are of one node, or somebody said where */
+static hwloc_topology_t spread_over; /* NULL: all of this process's cores are of one node, or a policy is set */
 static hwloc_bitmap_t nodes;
 
 /* Its first memory: what else hangs there (HBM, memory on a bus) is for those who ask for it. */

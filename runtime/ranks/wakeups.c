@@ -1,6 +1,6 @@
 /* Bells: a rank of this machine wakes the thread of another that carries messages, when it has sent it something. MPI's
- * shared memory wakes nobody: without bells a thread that has given up its core looks again when its rest is over, and
- * rests are what a message costs then, several for one that is announced and answered first.
+ * shared memory wakes no thread: without bells a thread that has given up its core looks again when its rest is over,
+ * and rests are what a message costs then, several for one that is announced and answered first.
  *
  * A bell is a count in memory that the ranks share. Who rests sleeps while it is as it was before the last look
  * (futex), so no ring is missed. Between machines there are none, and rests are as long as they are. */
@@ -43,7 +43,7 @@ void tess_bells_open(MPI_Comm here, int rank, int ranks)
     bells.mine = &base[local];
     atomic_store(&bells.mine->rings, 0);
     atomic_store(&bells.mine->resting, 0);
-    MPI_Barrier(here); /* nobody rings before */
+    MPI_Barrier(here); /* no rank rings before */
 }
 
 void tess_bells_close(void)

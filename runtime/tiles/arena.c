@@ -1,6 +1,6 @@
-/* Where buffers lie in RAM: address space in a few large pieces, of which buffers of all sizes are cut, so that the
- * pages of one that goes serve whatever comes next. A buffer gets the place with the most such pages. Pages that nobody
- * has can be given back, cut to what is needed: huge pages whole, as long as there are any.
+/* Where buffers lie in RAM: address space in a few large pieces, from which buffers of all sizes are cut, so that the
+ * pages of one that goes serve whatever comes next. A buffer gets the place with the most such pages. Free pages can
+ * be given back, cut to what is needed: huge pages whole, as long as there are any.
  *
  * A list of pieces in the order of addresses covers all of it. It has no lock of its own: slab.c has one. */
 #include "runtime/tiles/tiles.h"
@@ -11,8 +11,8 @@
 enum { HUGE = 2 << 20, GRAIN = 64 << 10, REGIONS = 4096 };
 
 enum state {
-    COLD,    /* nobody's, without pages */
-    WARM,    /* nobody's, with pages */
+    COLD,    /* free, without pages */
+    WARM,    /* free, with pages */
     USED,    /* a buffer */
     COMING,  /* gets pages with the buffer beside it, for huge pages come whole */
     LEAVING, /* its pages are being given back */
@@ -31,7 +31,7 @@ static struct {
     size_t size;
 } region[REGIONS];
 static int regions;
-static char *fresh;           /* begins what the last region has left that nobody ever had */
+static char *fresh;           /* begins the part of the last region that was never used */
 static char *lowest;          /* below it nothing is free */
 static uint64_t warm, coming; /* bytes */
 static size_t buffers;
@@ -96,7 +96,7 @@ static void count(size_t i, int sign)
     if (of) *of += (uint64_t)sign * piece[i].size;
 }
 
-/* Sets one state for a range, all of which is there. */
+/* Sets one state for a mapped range. */
 static void set(char *p, size_t size, enum state state)
 {
     const size_t first = cut_at(p), last = cut_at(p + size);
@@ -191,7 +191,7 @@ static char *best_place(size_t size)
     return best;
 }
 
-/* Nothing is warm: what nobody ever had is as good as any, and needs no search. */
+/* Returns a place that was never used, without a search, since nothing is warm. */
 static char *fresh_place(size_t size)
 {
     const size_t i = find(fresh);
@@ -256,7 +256,7 @@ bool tess_arena_put(void *p)
     return true;
 }
 
-/* ---- pages that nobody has ---- */
+/* ---- free pages ---- */
 
 uint64_t tess_arena_kept(void)
 {

@@ -338,7 +338,7 @@ static uint64_t mixed(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* An arrow between ranks, of which each writes its own end, by a name that both know. It leads from where the sender's
+/* An arrow between ranks; each writes its own end, by a name that both know. It leads from where the sender's
  * bar begins to where the receiver's ends. */
 static void put_span(struct trace *t, const tess_trace_event *e)
 {

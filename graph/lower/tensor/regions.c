@@ -1,7 +1,7 @@
-/* Regions: what ranks of the tensor dimension share out together. A region grows from one tensor, of which they have a
- * part each along one dimension: each node beside it says how it then has its other tensors, which are split too, or
- * which all ranks have, or that it makes a sum of which each rank has a part. There the region ends. Where a node
- * cannot say so there is none.
+/* Regions: nodes that tensor parallelism shards together. A region grows from one tensor that is sharded along one
+ * dimension: each node beside it says how its other tensors are then distributed: sharded too, replicated, or as
+ * partial sums on each rank. The region ends at tensors of the last two kinds. If a node cannot say so there is no
+ * region.
  *
  * Nodes over tensors of any rank say it themselves (tess_op.split). Of the others, one works on columns by themselves
  * (TESS_COLUMNS_SAME), and a matrix begins a region with its rows and ends one with its columns. */

@@ -4,16 +4,16 @@
  * graph, ops whose columns come from the same columns of their inputs, as elementwise maps, rotary positions and
  * attention do; of tensors of any rank, ops that keep one dimension. That is shared out: the products before it keep
  * some rows of their weights, those behind it some columns. A rank's share of a region is whole units: groups of heads
- * where there is attention, else runs of columns; units need not divide evenly. The products behind a region then make
- * sums of which every rank has a part: a node `leave` adds them up. What the products before it read, all ranks have;
- * its gradient comes in parts: a node `enter` adds those up. That is two sums forward and two backward a transformer's
- * layer.
+ * where there is attention, else runs of columns; units need not divide evenly. The products at the end of a region
+ * make a partial sum on every rank: a node `leave` all-reduces it. The operand of the products at its beginning is
+ * replicated, and its gradient is a partial sum: a node `enter` all-reduces that. These are two all-reduces forward and
+ * two backward for a transformer's layer.
  *
  * A table that only embeddings and losses read is shared out by its tiles: an embedding makes the rows of the tokens
  * that a rank has, and zeros, which leave adds up; a loss needs the statistics of all tiles, a few numbers a row.
  *
  * All else is done by every rank alike, with the same bits, and counts and is saved on the first. This file knows ops
- * by what they say of themselves, and says of which matrices nothing could be shared out (tess_graph_unsplit). */
+ * by their descriptions, and lists the matrices that could not be sharded (tess_graph_unsplit). */
 #include "graph/lower/tensor/regions_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +67,7 @@ static void cut_rows(tess_node *n, const tess_portion *s, const tess_split *is, 
     }
 }
 
-/* Columns of a parameter: `blocks` times the split's runs, of so many columns an element. */
+/* Keeps columns of a parameter: `blocks` times the split's runs, with `inner` columns an element. */
 static void keep_columns(tess_tensor *p, const tess_portion *s, const tess_split *is, int64_t blocks, int64_t inner)
 {
     struct tess_owned *on = &p->held->on;
@@ -229,7 +229,7 @@ static void add_enter(tess_graph *g, const struct reads *of, int n, tess_tensor 
     }
 }
 
-/* It has a gradient, of which each rank makes a part. */
+/* Returns whether an input has a gradient that is a partial sum on each rank. */
 static bool comes_in_parts(const tess_region *r, const tess_node *n, int input)
 {
     const tess_tensor *t = n->in[input];

@@ -118,7 +118,7 @@ static tess_sends sends(const tess_node *n, int ranks, int tensor)
     const struct attributes *at = n->attributes;
     const int64_t heads = at->all_heads ? at->all_heads : at->conf.heads;
     const int64_t groups = at->all_heads ? at->all_groups : at->conf.groups;
-    const int64_t parts = ranks * (at->all_heads ? tensor : 1); /* all of which decide alike */
+    const int64_t parts = ranks * (at->all_heads ? tensor : 1); /* all of them decide alike */
     const double wide = (double)(heads * at->dim), narrow = (double)(groups * at->dim);
     const double others = (ranks - 1) / (double)ranks;
     return (tess_sends){

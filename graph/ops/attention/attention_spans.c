@@ -204,8 +204,7 @@ static void join(tess_lower *L, const tess_node *n, const struct spans *s, int64
     }
 }
 
-/* Once these queries are the last of a piece: the pairs of the tree that are complete, among so many pieces in a row.
- */
+/* Adds up the pairs of the tree that are complete among `among` pieces, once these queries are the last of a piece. */
 static void join_complete(tess_lower *L, const tess_node *n, const struct spans *s, int64_t among)
 {
     const struct room *r = room_of(L, n, s->cut);
@@ -374,8 +373,8 @@ static void give(tess_lower *L, const tess_node *n, const struct spans *s, const
     tess_lower_all_to_all(L, out, come);
 }
 
-/* What this rank has of its heads goes to those whose spans it is, and a span's tile, that is here, is put together;
- * with `acc` added to. */
+/* The all-to-all from heads back to spans: this rank's heads go to the owners of the spans, and this rank's tile of a
+ * span is put together; with `acc` it is added to. */
 static void take(tess_lower *L, const tess_node *n, const struct spans *s, const tess_tensor *t, tess_tile *const *from,
                  int j, tess_use to, bool acc)
 {

@@ -1,4 +1,4 @@
-/* combine: y (B,T,C), of which each row is the weighted sum of its places in x (B,T*k,C). Its gradient goes to the
+/* combine: y (B,T,C), where each row is the weighted sum of its places in x (B,T*k,C). Its gradient goes to the
  * weights too, and through them to the router. */
 #include "graph/ops/lowering.h"
 

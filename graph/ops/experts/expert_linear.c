@@ -1,5 +1,5 @@
-/* expert_linear: y (B,T*k,out), of which each place is x's (B,T*k,in) times the matrix of the expert that it is of; w
- * is a stack of them. One task a row tile and tile of w, as in linear: no task takes places of two experts, and the
+/* expert_linear: y (B,T*k,out), where each place is x's (B,T*k,in) times the matrix of its expert; w is a stack of
+ * these. One task a row tile and tile of w, as in linear: no task takes places of two experts, and the
  * matrix of one that no row of the tile chose is not asked for. */
 #include "graph/ops/lowering.h"
 
