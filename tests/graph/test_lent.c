@@ -176,11 +176,11 @@ TEST(mistakes)
     const tess_watch other = {"hiden", see, NULL}, blind = {"hidden", NULL, NULL}, nameless = {NULL, see, NULL};
     tess_step_conf conf = {.train = true, .optimizer = tess_adamw(), .watch = &other, .watches = 1};
     WRONG(tess_step_new(n.loss, &conf, &s),
-          "step: watches hiden, which no op makes on the way to its output (tess_name names");
+          "step: watches hiden, which is no activation that its output depends on (tess_name names");
     tess_name(tess_silu(hidden), "aside");
     const tess_watch aside = {"aside", see, NULL};
     conf.watch = &aside;
-    WRONG(tess_step_new(n.loss, &conf, &s), "step: watches aside, which no op makes on the way to its output");
+    WRONG(tess_step_new(n.loss, &conf, &s), "step: watches aside, which is no activation that its output depends on");
     conf.watch = &blind;
     WRONG(tess_step_new(n.loss, &conf, &s), "step: a watch without a function");
     conf.watch = &nameless;

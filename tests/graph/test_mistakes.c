@@ -366,7 +366,7 @@ TEST(configurations_of_steps)
     WRONG(tess_step_new(loss, &(tess_step_conf){.train = true}, &s), "tess_adamw()");
     WRONG(tess_step_new(b.x, &training, &s), "is no loss");
     WRONG(tess_step_new(b.w, NULL, &s), "w: is no op's result");
-    WRONG(tess_step_new(loss, &training, NULL), "no place");
+    WRONG(tess_step_new(loss, &training, NULL), "tess_step_new: step is NULL");
     OK(tess_step_new(loss, NULL, &s));
     WRONG(tess_step_run(s, NULL, NULL), "tess_start");
     WRONG(tess_step_feed(s, b.ids, (int32_t[10]){0}), "tess_start");

@@ -414,8 +414,7 @@ TEST(uses)
     tess_tensor *head = tess_param(b.g, "head", 9, 12, TESS_ONE);
     loss = tess_cross_entropy(y, head, NULL, b.ids);
     const tess_step_conf training = {.train = true, .optimizer = tess_adamw()};
-    WRONG(tess_step_new(loss, &training, &s),
-          "plain: is made of parameters that are trained by an op without a gradient");
+    WRONG(tess_step_new(loss, &training, &s), "plain: depends on trained parameters by an op without a gradient");
     OK(tess_param_freeze(b.table));
     OK(tess_step_new(loss, &training, &s));
     tess_step_free(s);
