@@ -185,7 +185,7 @@ TEST(pickles)
         ROW("\x80\2", "ends without an end"),
         ROW("\x80\2X\xff\xff\xff\x7f"
             "a.",
-            "ends within what follows the opcode"),
+            "ends within the opcode's operand"),
         ROW("\x80\2X\1\0\0\0\xff.", "is no UTF-8"),
         ROW("\x80\2cos", "expected the name of a global"),
         ROW("\x80\2}}.", "leaves 2 values, expected one"),

@@ -325,7 +325,7 @@ TEST(a_policy_of_ones_own_acts)
     FAILS(2, ("simulate", "run.json", "--machine", "gpu.json"), "and 4 ranks, and each has a StarPU of its own here");
     setenv("STARPU_SCHED_LIB", TESS_OWN_POLICY, 1);
     FAILS(2, ("simulate", "run.json", "--machine", "two.json"),
-          "was built with the headers of a StarPU that simulates nothing");
+          "was built with the headers of a StarPU without simulation");
     unsetenv("STARPU_SCHED_LIB");
 #endif
 }

@@ -17,7 +17,7 @@ static tess_status unknown(const char *source, const char *path)
     const char *meant = tess_key_suggest(path);
     snprintf(where, sizeof where, "%s: %.200s", source, path);
     if (meant) return tess_error(TESS_INVALID, where, "unknown key (did you mean %s?)", meant);
-    return tess_error(TESS_INVALID, where, "unknown key (tessera train --help all lists all keys)");
+    return tess_error(TESS_INVALID, where, "unknown key, expected one that tessera train --help all lists");
 }
 
 /* Puts `value` at a dotted path below `object`, with the objects on the way; takes its reference. False when something
