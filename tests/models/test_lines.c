@@ -503,7 +503,7 @@ TEST(weights_over_examples_and_tokens)
     tess_data_close(d);
     snprintf(list, sizeof list, "[\"%s/w.txt\", \"%s/w.jsonl\"]", dir, dir);
     CHECK_EQ(tess_data_open(list, NULL, &causal, &d), TESS_INVALID);
-    CHECK_HAS(tess_error_text(), "w.jsonl: is examples, and ");
+    CHECK_HAS(tess_error_text(), "w.jsonl: is examples, but ");
     CHECK_HAS(tess_error_text(),
               "w.txt, before it in the list, is a stream of tokens (weights allow both in one list)");
     /* Examples of several files are one behind the other; a directory's index is nothing that was left out. */

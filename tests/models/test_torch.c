@@ -196,7 +196,7 @@ TEST(pickles)
         ROW("\x80\2(" NAME "K\1u.", "items are set, and not in a dict"),
         ROW("\x80\2K\1s.", "too few values"),
         ROW("\x80\2h\7.", "memo 7 has nothing in it"),
-        ROW("\x80\2}r\xff\xff\xff\xff.", "memo 4294967295 is none"),
+        ROW("\x80\2}r\xff\xff\xff\xff.", "memo 4294967295 is not"),
         ROW("\x80\2\x8a\x09", "an int of 9 bytes"),
         ROW("\x80\2K\1a.", "appended to no list"),
         /* What it says of tensors. */
