@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 /* How ranks share one model: data x pipeline x tensor of them, rank = (d * pipeline + p) * tensor + t. Which rank owns
- * which part of a tile follows from it (docs/placement.md). All zeros are one rank. */
+ * which part of a tile follows from it (docs/ranks.md). All zeros are one rank. */
 typedef struct tess_grid {
     int rank;            /* of this process */
     int data;            /* copies of the model, each of which trains on its share of the micro-batches */

@@ -4,7 +4,7 @@
 #
 #     tests/bench/goals.sh BUILD PYTHON [TURNS [ROW ...]]     (PYTHON has torch, transformers, deepspeed; 4 GB of disk here)
 #
-# TESSERA_MAX_CPU_ISA caps all of them to a kind of CPU (docs/platforms.md).
+# TESSERA_MAX_CPU_ISA caps all of them to a kind of CPU (docs/install.md).
 #
 # ROWs: bf16 fp32 long long-fp32 spans micro short short-fp32 bf16-fp32 deterministic across-machines deterministic-ranks deepspeed-quarter deepspeed-eighth
 set -eu -o pipefail

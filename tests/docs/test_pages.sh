@@ -44,7 +44,7 @@ check_paths() {
 }
 
 check_index() {
-    for page in docs/*.*; do
+    for page in docs/*.* docs/examples/*.*; do
         [ "$page" = docs/README.md ] || grep -qF "(${page#docs/}" docs/README.md || echo "docs/README.md: ${page#docs/} is not in it"
     done
 }
