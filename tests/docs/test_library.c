@@ -158,12 +158,14 @@ TEST(installed_and_moved)
     for (size_t i = 0; i < sizeof there / sizeof *there; i++) CHECK_HAS(out, there[i]);
     RUNS(PC "cc %s/docs/examples/first-model.c -o first $(pkg-config --cflags --libs tessera) && ./first", source);
     CHECK_HAS(out, "1 passed, 0 failed");
-    RUNS(PC "cc -Wall -Wextra -Werror %s/docs/examples/own-op.c -o own $(pkg-config --cflags --libs tessera) -lm && ./own",
+    RUNS(PC
+         "cc -Wall -Wextra -Werror %s/docs/examples/own-op.c -o own $(pkg-config --cflags --libs tessera) -lm && ./own",
          source);
     CHECK_HAS(out, "the gradient says");
     if (env("BESIDE")[0])
         RUNS(PC "mpi=$(pkg-config --exists starpumpi-1.4 && echo starpumpi-1.4 || echo starpumpi-1.3) && "
-                "cc -Wall -Wextra -Werror %s/docs/examples/starpu-mpi.c -o beside $(pkg-config --cflags --libs tessera $mpi) && "
+                "cc -Wall -Wextra -Werror %s/docs/examples/starpu-mpi.c -o beside $(pkg-config --cflags --libs tessera "
+                "$mpi) && "
                 "./beside",
              source);
     RUNS(PC "for cxx in g++ clang++; do if command -v $cxx; then $cxx -std=c++17 -Wall -Wextra -Werror "
