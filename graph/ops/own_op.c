@@ -3,10 +3,10 @@
  *
  * Why a program registers functions and does not emit tasks: a wrong access or a gradient added twice is easy to write
  * and hard to find outside the source tree, and every change of the lowering would break programs. A function sees
- * whole sequences, never a part of one and never all of a batch, since what looks across sequences would depend on the
- * cut and on the number of ranks. It sees whole parameters. The registration lasts until the process ends, because
- * StarPU's performance models of a codelet do. Randomness, losses, choices of experts and caches are not offered.
- * Codelets are called own_NAME_forward, so no performance model of ours is used for one. */
+ * whole sequences and whole parameters, never a part of a sequence and never all of a batch, since a look across
+ * sequences would depend on the cut and on the number of ranks. A registration lasts until the process ends, because
+ * StarPU's performance models of a codelet do. Codelets are called own_NAME_forward, so no performance model of ours
+ * is used for one. Randomness, losses, choices of experts and caches are not offered. */
 #include "graph/describe/param.h"
 #include "graph/ops/lowering.h"
 #include <stdarg.h>

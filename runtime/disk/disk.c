@@ -9,12 +9,12 @@
  * hold, and a plan can tell beforehand.
  *
  * Why not StarPU's own engines: they keep one file for each tile, serialise requests, leave files behind after a kill
- * and abort on an I/O error. Here a directory has one file, which is allocated at the start, so a disk that is too
- * small is an error before the run; the file has no name where the file system knows O_TMPFILE. Data goes round the
- * directories in chunks of 2 MiB, so a task that waits for one tile uses all drives. A thread feeds the io_uring,
- * because StarPU's workers poll only between tasks and drives would rest under long ones. Buffers are not registered:
- * tiles lie anywhere in RAM, and a normal user may lock 8 MiB. StarPU's cache of freed buffers is off for tiles, since
- * it serves buffers of one size and would hold room on disk that other tiles need. */
+ * and abort on an I/O error. Here a directory has one file, allocated at the start and without a name where the file
+ * system allows it, so a disk that is too small is an error before the run. Data goes round the directories in chunks
+ * of 2 MiB, so a task that waits for one tile uses all drives. A thread feeds the io_uring, because StarPU's workers
+ * poll only between tasks. Buffers are not registered, since a normal user may lock 8 MiB and tiles lie anywhere.
+ * StarPU's cache of freed buffers is off for tiles: it serves one size and would hold room on disk that other tiles
+ * need. */
 #include "runtime/disk/disk.h"
 #include "runtime/trace/trace.h"
 #include <starpu.h>

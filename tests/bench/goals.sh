@@ -1,6 +1,7 @@
 #!/bin/bash
 # The figures that are held against other programs and against ourselves, each row in turns: GPT-2 124M, 4096 tokens a
-# step where nothing else is said. Each row is added to results/beside.tsv or results/itself.tsv, of which docs/speed.md is made.
+# step where nothing else is said. Each row is added to results/beside.tsv or results/itself.tsv;
+# results/speed.md and docs/speed.md have tables of them.
 #
 #     tests/bench/goals.sh BUILD PYTHON [TURNS [ROW ...]]     (PYTHON has torch, transformers, deepspeed; 4 GB of disk here)
 #
