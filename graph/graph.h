@@ -39,7 +39,7 @@ extern "C" {
 /* ---- parameters, as files and reports have them ------------------------------------------------------------------ */
 
 /* Returns the number of neighbours in the data dimension after which the ranks' work repeats, but for the numbers of
- * the slices that are theirs (docs/placement.md). `ranks_here` ranks in a row share a machine. */
+ * the slices that are theirs (docs/ranks.md). `ranks_here` ranks in a row share a machine. */
 int tess_grid_alike(const tess_grid *g, int ranks_here);
 /* Returns the names of the matrices that every rank of the tensor dimension has whole, and why they could not be shared
  * out, or NULL where there are none. It is known once a step was made of the graph. */

@@ -1,6 +1,6 @@
 /* tessera.h: ops of the program's own. The library plans them, shards them over ranks, recomputes them and saves their
- * parameters as it does with its own ops. docs/own-op.c is a program that has one; docs/add-an-op.md describes what an
- * op may be.
+ * parameters as it does with its own ops. docs/examples/own-op.c is a program that has one; docs/add-an-op.md describes
+ * what an op may be.
  *
  *     static const tess_op *op;
  *     TESS_TRY(tess_op_register(&(tess_op_conf){.name = "square",

@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 /* The grid of ranks that share one model, data x pipeline x tensor: rank = (d * pipeline + p) * tensor + t. It decides
- * which rank owns which shard of a tile (docs/placement.md). All zeros are one rank. */
+ * which rank owns which shard of a tile (docs/ranks.md). All zeros are one rank. */
 typedef struct tess_grid {
     int rank;            /* of this process */
     int data;            /* copies of the model; each trains on its own share of the micro-batches */

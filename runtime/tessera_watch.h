@@ -10,9 +10,9 @@ extern "C" {
 /* What a task or a caller does with a tile. */
 typedef enum tess_access { TESS_R = 1, TESS_W = 2, TESS_RW = 3 } tess_access;
 
-/* A part of a tile that a program's own StarPU tasks may read (docs/starpu-mpi.c). They name the handle with STARPU_R,
- * and run on CPU workers where a GPU's memory is planned. StarPU's sequential consistency puts them behind the task
- * that wrote the tile and ahead of the one that writes it next. */
+/* A part of a tile that a program's own StarPU tasks may read (docs/examples/starpu-mpi.c). They name the handle with
+ * STARPU_R, and run on CPU workers where a GPU's memory is planned. StarPU's sequential consistency puts them behind
+ * the task that wrote the tile and ahead of the one that writes it next. */
 typedef struct tess_lent {
     struct _starpu_data_state *handle; /* a starpu_data_handle_t: a vector of 32-bit words */
     tess_dtype dtype;                  /* of the elements */

@@ -1,5 +1,9 @@
 /* any_fold: sums of what a program of scalar functions makes, which is stored nowhere. Sums have one order, which the
- * shape says: over dense elements 16 lanes, else row by row onto a strip of results. */
+ * shape says: over dense elements 16 lanes, else row by row onto a strip of results.
+ *
+ * Norms, biases and losses are maps with repeated operands, so their gradients and means are sums of maps. Each was a
+ * tile of terms, written and read again; here the map ends in the sum. A bias and a group norm take three maps and two
+ * sums forward in place of five maps and two sums. */
 #include "codelets/any/map_impl.h"
 
 enum { PART = 32 << 10, STRIP = TESS_MAP_BLOCK, NARROW = 64 };

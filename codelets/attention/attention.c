@@ -25,7 +25,12 @@
  *
  * With dropout, p is replaced by 0 or p/(1-dropout) in the products, by random bits of the place ((sequence of the
  * batch * heads + head) * queries + query) * keys + key.
- */
+ *
+ * Why a range of keys for each query and not a mask: a mask of T x T is read for every head, is data that a plan would
+ * have to move, and saves no work. Two numbers a place say padding, packed documents and an encoder's length;
+ * causality and windows need no input. A block of queries then sees a range again, so blocks of keys outside it are
+ * never touched. A mask with holes cannot be said, and no family asks for one. Blocks have 128 keys in place of 512
+ * where there are ranges. */
 #include "codelets/attention/attention_impl.h"
 #include "codelets/products/mm.h"
 #include "codelets/shared/cudnn_choice.h"

@@ -226,7 +226,7 @@ static void dnn_describe(dnn_graph *g, const sdpa &of)
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
-/* The oldest version whose plans for these graphs were made, for each generation of GPUs (docs/decisions/0010-cuda.md).
+/* The oldest version whose plans for these graphs were made, for each generation of GPUs (tests/gpu/README.md).
  */
 enum { SDPA_LEAST = 91000 };
 #ifdef TESS_EMULATED

@@ -1,5 +1,13 @@
 /* Moments that are kept in fewer bits (moment_format_impl.h), as the main thread reads and writes them: whole rows, in
- * fp32. */
+ * fp32.
+ *
+ * AdamW holds 14 bytes a parameter with fp32 moments, 10 with bf16 and 8 with 8 bits; masters stay fp32, since a step
+ * moves them by less than bf16's last bit. bf16 moments are rounded by random bits of (seed, step, parameter, place),
+ * because beta2 = 0.999 changes a second moment by less than bf16 can show, and rounding to nearest would leave it for
+ * ever. 8-bit codes are bitsandbytes' dynamic maps, but blocks are cut within a row (768 is 4 blocks of 192), so no
+ * tile, slice or rank cuts one. The scale is the largest element with its sign, so coding twice changes nothing and a
+ * checkpoint in fp32 resumes bit for bit. A second moment above 0 stays above 0, since an update divides by its root.
+ * Adagrad's sum only grows and would stop growing in 8 bits. */
 #include "codelets/optimizers/moment_format_impl.h"
 #include "codelets/optimizers/update_span_impl.h"
 

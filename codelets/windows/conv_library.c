@@ -4,7 +4,14 @@
  * part problem by problem, and then part by part.
  * So bits depend on shapes alone.
  *
- * All of this lies in the task's scratch: a part's room, and behind it blocks of w that all parts share. */
+ * All of this lies in the task's scratch: a part's room, and behind it blocks of w that all parts share.
+ *
+ * Convolutions as products of patches spent half their time on patches, and ResNet-18 and a U-Net took 1.7 to 2.2
+ * times as long as PyTorch. oneDNN's kernels do 165 to 190 GFLOP/s a core in fp32 with AVX-512, and bringing a sample
+ * there and back costs 1 to 5% of that (with AMX nearly as long as the convolution). 16 bits that the CPU multiplies
+ * as fp32 are widened here: the library's own conversion took ten times as long as the convolution, and a U-Net's bf16
+ * step went from 6.71 to 0.56 s on AVX2, from 0.62 to 0.50 with AVX-512 and from 0.87 to 0.50 with its bf16. Patches
+ * stay for negative pads, `deterministic` across machines, and samples of more than 16 MiB a part. */
 #define TESS_NO_CUDA_BODIES
 #include "codelets/any/walk.h"
 #include "codelets/products/mm.h"

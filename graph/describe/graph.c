@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* What is less is sooner there by one message over the network than by that and another within the machine
- * (docs/scale.md). */
+ * (tests/bench/results/simulated.md). */
 enum { NEAR_BYTES = 1 << 20 };
 
 #define OR(value, otherwise) ((value) != 0 ? (value) : (otherwise))

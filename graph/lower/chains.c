@@ -6,7 +6,11 @@
  * something else that it waits for is in a group behind it. Updates, and the sums of squares before them, which may run
  * on either side, join the last group of their codelet on the same terms. Groups come in the order of their first
  * tasks, so each task still comes behind all that it waits for, and what adds to a tile does so in the order of the
- * list: results have the same bits. */
+ * list: results have the same bits.
+ *
+ * GPT-2 124M with 32 x 1024 tokens has 1,466 tasks of some 50 us, and 192 with chains; activations take 9.5 GiB in
+ * place of 9.3. There are no chains with several ranks, whose messages would wait for a chain's end, nor with a drive,
+ * states in RAM or activation checkpointing, where the plan needs single tasks. */
 #include "graph/describe/node.h"
 #include "graph/lower/program.h"
 #include <stdlib.h>

@@ -5,7 +5,12 @@
  * lies between regions, the inputs of blocks too, is divided by the ranks.
  *
  * What needs all rows has them: embeddings, losses, what looks along the sequence. Of the parameters of a node that has
- * some rows a rank has a part of the gradient; the parts add up before the update (tess_lower_join_rows). */
+ * some rows a rank has a part of the gradient; the parts add up before the update (tess_lower_join_rows).
+ *
+ * Each rank has some rows of each row tile, not whole tiles, so all links are busy at once and no micro-batch needs as
+ * many tiles as ranks. The loss has the same bits; gradients of norms are sums in another order, so the key is off by
+ * default. For Llama 8B on 8 ranks, 8192 tokens, recomputed, an estimate has 624 MiB of activations a GPU in place of
+ * 2.4 GiB, 157 GiB of messages in place of 143, and 42,866 tokens/s in place of 41,831. */
 #include "graph/describe/param.h"
 #include <stdlib.h>
 

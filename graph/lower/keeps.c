@@ -7,7 +7,14 @@
  * beside those that are kept already; then all blocks' are merged. Of equal ones those of later blocks come first,
  * which are kept for a shorter time. How many of the list are kept is the plan's to say (plan/ways.c), and bits do not
  * depend on it: what one task makes with bits of its own, a product and its gelu, is kept together or made again
- * together. */
+ * together.
+ *
+ * For GPT-2 the order is the first addition (it saves the product before it), attention, the products into four and
+ * three times the width, then norms and gelu; with the first four, 9 of 15 C elements a token, no product is made
+ * again. A GPU keeps no more than fits beside the optimizer's states: 1.7 billion parameters on 32 A100s took 3.3 s
+ * with all kept and states in RAM, 1.9 s with none, 1.7 s with what fits. Below a cap a sixteenth is left for tasks
+ * that start early. A search over sets of outputs and a key that names ops were not taken: any beginning of one list
+ * is a plan. */
 #include "graph/lower/lower.h"
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,14 @@
  * With clipping the updates wait for the global norm, a sum in a fixed tree. They follow at the end of the step; or
  * they come late, in the next step's forward pass, each before the first use of its parameter, where there is work to
  * hide their traffic behind. The same updates give the same bits. Late ones read the loss and the norm of the step
- * before from two tiles of their own. */
+ * before from two tiles of their own.
+ *
+ * Why late: with clipping no update may begin before the norm of all gradients is known, and then no work is left that
+ * could hide it. Updating at once and taking it back where the norm clips would need the old states, 12 bytes a
+ * parameter; the norm of the step before gives other results. A late update is the same task with the same inputs. By
+ * arithmetic Llama 8B with 241 GB of updates on 16 cores needs 1.3 to 1.6 s for them and its forward pass hides 1.0 s,
+ * so 0.3 to 0.6 s of a step of 4.0 s stay visible, where 1.5 to 1.9 s were. On a drive gradients that wait cost 8
+ * bytes a parameter more. */
 #include "graph/lower/lower.h"
 #include <stdlib.h>
 

@@ -1,4 +1,9 @@
-/* add: y = a + b, elementwise. Its gradient is passed on to both without a copy. */
+/* add: y = a + b, elementwise. Its gradient is passed on to both without a copy.
+ *
+ * A copy would cost a pass over memory for each residual in each layer. The lowering counts the tensors that share a
+ * gradient tile and copies it only where a rule must add to a tile that another tensor still needs. In a transformer
+ * that never happens, since the branch is finished before the norm adds to x's gradient; net_tangle in the tests is a
+ * graph where it does. */
 #include "graph/ops/lowering.h"
 
 static void forward(tess_lower *L, const tess_node *n, int i)

@@ -2,7 +2,14 @@
  * begin, and its scale is known before the pass (1 / targets of the global batch), so its forward makes them too. For
  * each piece of rows: one task a tile of w for the logits, one for the loss of the rows, then two a tile of w, for
  * dlogits with its share of dx, and for dw. The tiles of a piece are a ring of a few sets: a piece waits until the set
- * it writes was read. */
+ * it writes was read.
+ *
+ * Why the forward pass makes the gradient: for GPT-2 124M the head is a third of all matrix flops, and computing the
+ * logits again in the backward pass would add a tenth to the step. In return a loss must be the root of a training
+ * graph. Why a task works on one tile of the weight: a task with the whole weight would hold 126 MiB for GPT-2 124M in
+ * bf16, and RAM under a cap must have room for the largest task. The softmax of a row needs little from outside the
+ * tile, the largest logit and the sum of exponentials of each strip of 512 columns, so no exponential is computed
+ * twice. dx adds up tile by tile in fp32 and is rounded once. */
 #include "graph/ops/lowering.h"
 
 enum { SETS = 2 };

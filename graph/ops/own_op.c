@@ -1,6 +1,12 @@
 /* Ops from outside: a description becomes a tess_op like ours, with rules that are the same for all of them. Forward
  * and backward are a task a row tile each, which has what the description says that it reads, and leaves all it makes.
- */
+ *
+ * Why a program registers functions and does not emit tasks: a wrong access or a gradient added twice is easy to write
+ * and hard to find outside the source tree, and every change of the lowering would break programs. A function sees
+ * whole sequences and whole parameters, never a part of a sequence and never all of a batch, since a look across
+ * sequences would depend on the cut and on the number of ranks. A registration lasts until the process ends, because
+ * StarPU's performance models of a codelet do. Codelets are called own_NAME_forward, so no performance model of ours
+ * is used for one. Randomness, losses, choices of experts and caches are not offered. */
 #include "graph/describe/param.h"
 #include "graph/ops/lowering.h"
 #include <stdarg.h>

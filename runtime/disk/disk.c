@@ -6,7 +6,15 @@
  * alloc never says that the disk is full. StarPU 1.3 would make room by moving other tiles from disk to RAM, which is
  * full as well: two workers then wait for each other for ever. It is a failure like any other instead. A tile that left
  * RAM once keeps its place on disk until it is freed, so the sum of all tiles that may leave is what the disk must
- * hold, and a plan can tell beforehand. */
+ * hold, and a plan can tell beforehand.
+ *
+ * Why not StarPU's own engines: they keep one file for each tile, serialise requests, leave files behind after a kill
+ * and abort on an I/O error. Here a directory has one file, allocated at the start and without a name where the file
+ * system allows it, so a disk that is too small is an error before the run. Data goes round the directories in chunks
+ * of 2 MiB, so a task that waits for one tile uses all drives. A thread feeds the io_uring, because StarPU's workers
+ * poll only between tasks. Buffers are not registered, since a normal user may lock 8 MiB and tiles lie anywhere.
+ * StarPU's cache of freed buffers is off for tiles: it serves one size and would hold room on disk that other tiles
+ * need. */
 #include "runtime/disk/disk.h"
 #include "runtime/trace/trace.h"
 #include <starpu.h>

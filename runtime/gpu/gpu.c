@@ -3,7 +3,14 @@
  *
  * A worker drives one GPU through one stream, on which the kernels of its tasks run one after the other. So each worker
  * needs one piece of scratch, and one place where kernels say what failed: both are made at the start, the first
- * through StarPU, which counts it below its limit, the second in host memory that the GPU writes. */
+ * through StarPU, which counts it below its limit, the second in host memory that the GPU writes.
+ *
+ * A codelet with a CUDA body runs on the GPU where there is one and nowhere else: its sums have another order than the
+ * CPU's, so a choice by StarPU would show in the numbers. Codelets that are marked `either` (updates, sums of squares,
+ * copies, rounding) have the same bits on both sides, by one source, -fmad=false and sums in pieces of 8192 and 64
+ * lanes; StarPU chooses there, so updates go to idle cores. Tiles are larger than on a CPU (8192 rows, 48 Mi elements),
+ * since a task must outlast its launch. A failure in a kernel is written to pinned memory and found a few tasks later
+ * than on a CPU. */
 #include "runtime/gpu/gpu.h"
 #include "runtime/progress/progress.h"
 #include "runtime/ranks/devices.h"

@@ -3,7 +3,12 @@
  *
  * Tags are the numbers of spans, modulo TESS_TAGS. Messages begin as their tiles come, in another order at each end;
  * spans of one tag begin in the same, since one begins when all of its direction with a smaller number / TESS_TAGS
- * have begun. Those stand before it in the list, so no circle comes of it. */
+ * have begun. Those stand before it in the list, so no circle comes of it.
+ *
+ * MPI promises tags to 32767 and no more, so the numbers are always taken modulo 32768: there is one path and nothing
+ * to ask. Folding the names of the list would often give neighbours the same tag, since names grow by 640 a slice;
+ * taking all of MPI_TAG_UB would be a second path that runs on no machine of ours. A message waits only if the one
+ * 32768 before it, of the same peer and direction, has no tile yet. */
 #include "runtime/messages/messages.h"
 #include "runtime/ranks/ranks.h"
 #include <limits.h>

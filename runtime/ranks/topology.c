@@ -1,7 +1,12 @@
 /* What is near a rank's cores. GPUs hang at one NUMA node each, in an order that need not be that of the nodes (on a
  * DGX A100 the first two are at node 3), so a rank gets those that are nearest to the cores it was given. And RAM: a
  * tile lies there once, so where a rank's cores are of several nodes its pages are dealt out over these, and every
- * node's memory carries its part of every product (docs/decisions/0025). */
+ * node's memory carries its part of every product.
+ *
+ * StarPU could make each NUMA node a memory node (STARPU_USE_NUMA) and copy tiles to it. It would keep a copy of every
+ * parameter on each node, so RAM would hold up to twice what the plan says, and a copy reads the same bytes over the
+ * same link as a read does. A rank for each NUMA node has near memory without copies: mpirun -n 2. How much dealing
+ * pages out saves was not measured: no machine of several nodes was at hand. */
 #include "runtime/ranks/devices.h"
 #include "runtime/ranks/share.h"
 #include <hwloc.h>

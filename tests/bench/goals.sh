@@ -1,10 +1,11 @@
 #!/bin/bash
 # The figures that are held against other programs and against ourselves, each row in turns: GPT-2 124M, 4096 tokens a
-# step where nothing else is said. Each row is added to results/beside.tsv or results/itself.tsv, of which docs/speed.md is made.
+# step where nothing else is said. Each row is added to results/beside.tsv or results/itself.tsv;
+# results/speed.md and docs/speed.md have tables of them.
 #
 #     tests/bench/goals.sh BUILD PYTHON [TURNS [ROW ...]]     (PYTHON has torch, transformers, deepspeed; 4 GB of disk here)
 #
-# TESSERA_MAX_CPU_ISA caps all of them to a kind of CPU (docs/platforms.md).
+# TESSERA_MAX_CPU_ISA caps all of them to a kind of CPU (docs/install.md).
 #
 # ROWs: bf16 fp32 long long-fp32 spans micro short short-fp32 bf16-fp32 deterministic across-machines deterministic-ranks deepspeed-quarter deepspeed-eighth
 set -eu -o pipefail

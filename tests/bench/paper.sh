@@ -1,7 +1,7 @@
 #!/bin/bash
 # The GPU's rate on paper: tessera estimate of GPT-2 124M and of Llama 8B on one H100 with 16 cores and 256 GiB, by rates
 # that others measured on one (798 TFLOP/s in large products, 3.0 TB/s) and by what docs/notes/speed-gpu.md expects of
-# kernels. Each row is added to results/paper.tsv, of which docs/speed.md has a table.
+# kernels. Each row is added to results/paper.tsv, which results/speed.md has as a table.
 #
 #     tests/bench/paper.sh [BUILD [ROW ...]]       ROWs such as gpt-clipped
 . "$(dirname "$0")/common.sh"

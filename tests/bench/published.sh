@@ -1,7 +1,7 @@
 #!/bin/bash
 # What tessera simulate and tessera estimate say of runs that others have published, beside what they said. Nothing here is
 # fitted to their figures: machines are those of machines/, and batches and placements those of the papers where they say
-# them. docs/scale.md explains what is apart. Each row is added to results/papers.tsv, one line for each figure, with the
+# them. results/simulated.md explains what is apart. Each row is added to results/papers.tsv, one line for each figure, with the
 # numbers that no source says and why it differs; runs are also in results/published.tsv, and what tessera estimate says of
 # what is simulated in results/estimates.tsv.
 #

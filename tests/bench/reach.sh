@@ -1,6 +1,6 @@
 #!/bin/bash
 # How far one gets with what one has: the largest Llama that trains on a machine, by what holds its states, and how long
-# 20 tokens a parameter take there, by tessera estimate. Each row is added to results/reach.tsv, of which docs/reach.md has
+# 20 tokens a parameter take there, by tessera estimate. Each row is added to results/reach.tsv, of which results/simulated.md has
 # a table.
 #
 #     tests/bench/reach.sh [BUILD [ROW ...]]       ROWs such as box-drive; a row takes up to a quarter of an hour

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Writes the tables of docs/*.md from tests/bench/results/*.tsv. A line of a page such as
+# Writes the tables of docs/ and of tests/bench/results/*.md from tests/bench/results/*.tsv. A line of a page such as
 #
 #     <!-- results tiers RAM~MiB: RAM | s a step | machine | date -->
 #
@@ -59,7 +59,7 @@ page() {
 new=$(mktemp)
 trap 'rm -f "$new"' EXIT
 differ=0
-for file in docs/*.md docs/notes/*.md; do
+for file in docs/*.md docs/notes/*.md "$results"/*.md; do
     grep -q "^<!-- results " "$file" || continue
     page "$file" >"$new" || exit 1
     if [ "${1:-}" = check ]; then

@@ -156,14 +156,16 @@ TEST(installed_and_moved)
     static const char *const there[] = {" tessera ",   " tessera-elastic ", " libtessera.so ", " libtessera.a ",
                                         " tessera.1 ", "_tessera ",         " slurm.sbatch ",  " dgx-h100.json "};
     for (size_t i = 0; i < sizeof there / sizeof *there; i++) CHECK_HAS(out, there[i]);
-    RUNS(PC "cc %s/docs/first-model.c -o first $(pkg-config --cflags --libs tessera) && ./first", source);
+    RUNS(PC "cc %s/docs/examples/first-model.c -o first $(pkg-config --cflags --libs tessera) && ./first", source);
     CHECK_HAS(out, "1 passed, 0 failed");
-    RUNS(PC "cc -Wall -Wextra -Werror %s/docs/own-op.c -o own $(pkg-config --cflags --libs tessera) -lm && ./own",
+    RUNS(PC
+         "cc -Wall -Wextra -Werror %s/docs/examples/own-op.c -o own $(pkg-config --cflags --libs tessera) -lm && ./own",
          source);
     CHECK_HAS(out, "the gradient says");
     if (env("BESIDE")[0])
         RUNS(PC "mpi=$(pkg-config --exists starpumpi-1.4 && echo starpumpi-1.4 || echo starpumpi-1.3) && "
-                "cc -Wall -Wextra -Werror %s/docs/starpu-mpi.c -o beside $(pkg-config --cflags --libs tessera $mpi) && "
+                "cc -Wall -Wextra -Werror %s/docs/examples/starpu-mpi.c -o beside $(pkg-config --cflags --libs tessera "
+                "$mpi) && "
                 "./beside",
              source);
     RUNS(PC "for cxx in g++ clang++; do if command -v $cxx; then $cxx -std=c++17 -Wall -Wextra -Werror "

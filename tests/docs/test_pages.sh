@@ -1,5 +1,5 @@
 #!/bin/bash
-# Do the pages hold together? Tables of docs/ are those of tests/bench/results; links lead to files and headings that are
+# Do the pages hold together? Tables and the README's chart are those of tests/bench/results; links lead to files and headings that are
 # there; paths in backticks exist; no line is longer than 120 columns, tables aside; each page of docs/ is in the index, and
 # each command of the program in docs/commands.md.
 #
@@ -9,7 +9,7 @@ export LC_ALL=C.UTF-8
 [ $# = 0 ] || set -- "$(realpath "$1")"
 cd "$(dirname "$0")/../.." || exit 1
 passed=0 failed=0
-pages=$(ls ./*.md && find docs -name '*.md' | sort)
+pages=$(ls ./*.md && find docs tests/bench tests/soak tools -name '*.md' | sort)
 
 # Prints what is wrong, and nothing where nothing is.
 check_widths() {
@@ -44,7 +44,7 @@ check_paths() {
 }
 
 check_index() {
-    for page in docs/*.*; do
+    for page in docs/*.* docs/examples/*.*; do
         [ "$page" = docs/README.md ] || grep -qF "(${page#docs/}" docs/README.md || echo "docs/README.md: ${page#docs/} is not in it"
     done
 }
@@ -64,6 +64,7 @@ holds() { # WHAT, CHECK...
 }
 
 if tests/bench/table.sh check; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+if tests/bench/chart.sh check; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 holds "lines have at most 120 columns" check_widths
 holds "links lead somewhere" check_links
 holds "paths exist" check_paths

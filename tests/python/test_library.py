@@ -168,7 +168,7 @@ def errors():
 def first_model():
     if "FIRST_MODEL" not in os.environ:
         return
-    program = os.path.join(HERE, "..", "..", "docs", "first_model.py")
+    program = os.path.join(HERE, "..", "..", "docs", "examples", "first_model.py")
     path = {"PYTHONPATH": os.path.join(HERE, "..", "..", "tools", "python")}
     subprocess.run([os.environ["FIRST_MODEL"], inside("c")], check=True, stdout=subprocess.DEVNULL)
     subprocess.run([sys.executable, program, inside("python")], check=True, stdout=subprocess.DEVNULL,

@@ -71,7 +71,8 @@ TEST(an_engineer)
 TEST(a_researcher)
 {
     tiny_setup();
-    SHELL("cc -shared -fPIC %s/own-policy.c -o own-policy.so $(pkg-config --cflags $(pkg-config --exists starpu-1.4 && "
+    SHELL("cc -shared -fPIC %s/examples/own-policy.c -o own-policy.so $(pkg-config --cflags $(pkg-config --exists "
+          "starpu-1.4 && "
           "echo starpu-1.4 || echo starpu-1.3))",
           TESS_DOCS);
     DONE("train", "run.json", "output=prio");

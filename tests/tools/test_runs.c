@@ -541,7 +541,7 @@ TEST(checkpoints_of_a_run_that_goes_on)
 
 /* ---- metrics.jsonl ---- */
 
-/* Every field is a word of docs/metrics.md in its first column. */
+/* Every field is a word of docs/observe.md in its first column. */
 static void check_documented(const char *doc, const json_t *object)
 {
     const char *name;
@@ -554,7 +554,7 @@ static void check_documented(const char *doc, const json_t *object)
             const char *at = strstr(line, word), *bar = *line == '|' ? strchr(line + 1, '|') : NULL;
             found = at && bar && at < bar;
         }
-        if (!found) CHECK_SAY("docs/metrics.md has no line of %s", word);
+        if (!found) CHECK_SAY("docs/observe.md has no line of %s", word);
         if (json_is_object(value)) check_documented(doc, value);
     }
 }
@@ -563,7 +563,7 @@ TEST(every_field_of_the_metrics_is_documented)
 {
     tiny_setup();
     DONE("train", "run.json", "eval_every=1", "steps=1");
-    char *doc = read_file(TESS_DOCS "/metrics.md", NULL);
+    char *doc = read_file(TESS_DOCS "/observe.md", NULL);
     json_t *all = read_metrics("out/metrics.jsonl");
     CHECK_EQ(json_array_size(all), 1);
     check_documented(doc ? doc : "", json_array_get(all, 0));

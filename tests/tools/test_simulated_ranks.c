@@ -305,7 +305,7 @@ TEST(policies_act_on_a_node_with_gpus)
     }
 }
 
-/* docs/own-policy.c, which takes what became ready last: the same tasks in another time. */
+/* docs/examples/own-policy.c, which takes what became ready last: the same tasks in another time. */
 TEST(a_policy_of_ones_own_acts)
 {
     SIMULATE_SETUP();

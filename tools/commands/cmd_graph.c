@@ -15,7 +15,7 @@ static void help(FILE *out)
         "\nThe instance is what a scheduler gets: the machine and its caps, tiles, tasks in the order of the plan "
         "with\n"
         "what they read and write, whom they wait for and how long they should take, the plan's forecast and a lower\n"
-        "bound. Nothing runs. A task's id is its \"order\" in a trace (docs/trace.md).\n",
+        "bound. Nothing runs. A task's id is its \"order\" in a trace (docs/observe.md).\n",
         out);
 }
 

@@ -89,7 +89,7 @@ double tess_simulated_gpu_bound(const tess_simulated_gpus *g, tess_dtype t, tess
 double tess_simulated_body_seconds(const tess_simulated *m, const tess_task *t, bool gpu);
 
 /* Which ranks are simulated. Of ranks that have the same to do one is there: the first of every `data` places of data
- * parallelism, each of which is `model` ranks, and of every `tensor` in a row (docs/decisions/0029). */
+ * parallelism, each of which is `model` ranks, and of every `tensor` in a row (simulated_folded.c). */
 typedef struct tess_fold {
     int model, data, tensor;
 } tess_fold;

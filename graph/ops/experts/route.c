@@ -1,5 +1,12 @@
 /* route: of logits (B,T,E) the weights (B,T,k) of the k experts that each row chooses. Which those are, and where each
- * choice lies among those sorted by expert, is the node's order, an aux tile that the ops behind it read. */
+ * choice lies among those sorted by expert, is the node's order, an aux tile that the ops behind it read.
+ *
+ * Experts are many small matrices, and only the run knows which are used, while the list of tasks is planned ahead. So
+ * rows are sorted by expert, and expert_linear has one task for each row tile and weight tile over a range of rows
+ * that may be empty; every row has exactly k choices, so no row is dropped. All experts are one parameter whose tiles
+ * belong to one expert each, since one parameter for each would make 36,000 nodes for a model of 235B. A task with
+ * TESS_IF_CHOSEN does not fetch tiles of experts that were not chosen; the plan still has room for all. Submission
+ * stops at each router until it has run, so the disk rests while a layer's attention is computed. */
 #include "graph/ops/lowering.h"
 
 struct attributes {

@@ -1,4 +1,4 @@
-/* UTF-8, and what characters are, by utf8proc's tables: docs/decisions/0019-tokenizers.md says why those. */
+/* UTF-8, and what characters are, by utf8proc's tables: tokenizer.c says why those. */
 #include "models/files/base/text.h"
 #include "models/files/base/mapped.h"
 #include <stdlib.h>

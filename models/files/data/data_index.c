@@ -1,4 +1,12 @@
-/* The index of a .jsonl as a file: its place, its head, and how it comes to be whole. */
+/* The index of a .jsonl as a file: its place, its head, and how it comes to be whole.
+ *
+ * A line's place is unknown before the lines ahead of it are read, and a shuffled run wants any sample at any time. So
+ * a file is read once, in constant memory, and every error in it is met before the first step. The index holds the
+ * byte of each example (8 bytes a line), or the tokens of all documents, since a sample may begin in the middle of a
+ * document. It is stale if the file's size, its time or a sum of 64 KiB at both ends differ, or settings that the
+ * verdict depends on. It lies beside the file, else in `output`, else in a nameless file in /tmp. Offsets in RAM would
+ * take 8 GB for a billion lines; tokens of examples would make it as large as the file, and parsing 1024 tokens takes
+ * only 0.3 ms. */
 #include "models/files/base/directories.h"
 #include "models/files/data/data_index_impl.h"
 #include <errno.h>

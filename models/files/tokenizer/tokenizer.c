@@ -1,4 +1,11 @@
-/* Opening a Hugging Face tokenizer.json: which parts there are, and what they share. */
+/* Opening a Hugging Face tokenizer.json: which parts there are, and what they share.
+ *
+ * A model is useless with other ids than it was trained on, so each part of a tokenizer.json has the library's meaning
+ * or is refused by name. Normal forms and classes come from utf8proc: 350 KB, no dependencies, and asked one character
+ * at a time, so a text is normalized piece by piece; ICU has 30 MB and converts to UTF-16, and PCRE2 has no normal
+ * forms. A tokenizer.model, or vocab.json and merges.txt, become the object that their tokenizer.json would be, so one
+ * body encodes all. Long texts are cut after a mebibyte where every part is known not to look across the cut. Unicode
+ * tables differ in age between libraries, so a character of the last years may be classed differently. */
 #include "models/files/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,11 @@
-/* Adapters in a graph (lora.h): what their parameters are called, which linears have one, and what is trained. */
+/* Adapters in a graph (lora.h): what their parameters are called, which linears have one, and what is trained.
+ *
+ * An adapter is two more linears beside one that is described, so no family and no pass knows of adapters; they are
+ * shared out, streamed and recomputed as other parameters are. Rewriting a finished graph would have to find readers
+ * and names again. The output is PEFT's directory, not a merged model, because the weights of a base of 7 billion
+ * would take 28 GB again for each run; `tessera merge` makes one. Keys of adapter_config.json that would change the
+ * arithmetic (pissa, olora) are refused by name. W x + B A x is added in a pass of its own, which costs a few percent.
+ */
 #include "models/networks/lora/lora.h"
 #include <jansson.h>
 #include <math.h>

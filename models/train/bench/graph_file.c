@@ -1,5 +1,5 @@
 /* The step of a run as an instance for those who study schedules: in JSON, a tile or a task a line, written as the list
- * goes by, and in Graphviz's dot. docs/tune.md explains the fields. */
+ * goes by, and in Graphviz's dot. docs/observe.md explains the fields. */
 #include "codelets/codelets.h"
 #include "models/train/report/plan_file.h"
 #include "models/train/run/run.h"

@@ -1,4 +1,11 @@
-/* tessera bisect: the step, the op, the tile and the rank where two runs part. */
+/* tessera bisect: the step, the op, the tile and the rank where two runs part.
+ *
+ * Bits do not depend on placement, so of two runs of one configuration that differ one is wrong. What every run leaves
+ * (losses and norms with all digits, checkpoints) gives the last common checkpoint; the steps behind it are made again
+ * with a digest of each tile that a task finds and leaves, 16 bytes a use, kept in RAM until the step ends. A trace
+ * may lose events, tasks of StarPU's own would hold tiles longer than the plan says, and digests in every run would
+ * cost a pass over all bytes. Lists differ by caps and ranks, so a task is known by its codelet, tensor, micro-batch
+ * and place among equals. Tasks on a GPU leave no digests: they end later than the worker that submits them. */
 #include "models/train/bisect/bisect_impl.h"
 #include "models/train/config/config.h"
 #include <errno.h>

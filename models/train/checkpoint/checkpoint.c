@@ -1,7 +1,16 @@
 /* Checkpoints: written, found, read back, and the old ones removed.
  *
  * States are written and read by all ranks, each what it holds; directories and small files are rank 0's alone, and
- * what it finds there it tells the others, who might see something else a moment later. */
+ * what it finds there it tells the others, who might see something else a moment later.
+ *
+ * All ranks write into the same files. Each knows the place of every byte, so rank 0 makes the files at full size (a
+ * full disk is met before anyone writes), every rank writes its rectangles with pwrite, and rank 0 renames the
+ * directory and writes state.json last. The bytes depend neither on the number of ranks nor on the ZeRO stage, so a
+ * run resumes on other ranks without a conversion. A file for each rank, as DeepSpeed writes it, is faster but has to
+ * be converted; writing through rank 0 puts all states on one link; MPI-IO reports a full disk where it pleases. On
+ * ext4 a write takes some 2 us whatever its length: runs of 8 KiB reach 1600 MB/s, of 2 KiB 870 to 1000, of 256 bytes
+ * 146, of 32 bytes 17. Only a model whose matrices are transposed in the file (GPT-2, width 5120 on 8 and 64 ranks)
+ * has the last two; a checkpoint never. */
 #include "models/train/checkpoint/checkpoint.h"
 #include "models/files/base/directories.h"
 #include "models/networks/networks.h"

@@ -1,5 +1,5 @@
 /* The tasks of a trace as comma-separated values, for other programs: one a line, those of a rank in the order of their
- * ends. docs/trace.md has the columns. */
+ * ends. docs/observe.md has the columns. */
 #include "models/train/explain/explain_impl.h"
 #include <errno.h>
 #include <stdlib.h>

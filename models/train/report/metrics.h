@@ -1,4 +1,4 @@
-/* Lines of metrics.jsonl as numbers. What writes them is report.c; docs/metrics.md says what each field is.
+/* Lines of metrics.jsonl as numbers. What writes them is report.c; docs/observe.md says what each field is.
  *
  *     tess_metrics m;
  *     if (tess_metrics_scan(line, length, &m) && TESS_METRIC_IN(&m, TESS_METRIC_LOSS))

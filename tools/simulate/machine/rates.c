@@ -1,4 +1,11 @@
-/* What a machine's rates allow, and what a body says that computes nothing. */
+/* What a machine's rates allow, and what a body says that computes nothing.
+ *
+ * A codelet's share of the rates goes by the work of a task, because one share does not hold from model to model:
+ * forward products reach 0.94 to 0.98 with 1024 rows and 0.83 to 0.89 with 256. A task between measured ones takes the
+ * mean of their logarithms, weighted by one over the squared distance in rows, flops a byte and, a tenth as much,
+ * bytes; so no share leaves the measured range. Predicted products are then within 0.976 to 1.022 of measured ones,
+ * where one share had 0.915. task_us is measured from the end of a body to the begin of the worker's next, 28 to 45
+ * us. */
 #include "tools/simulate/simulated.h"
 #include <math.h>
 #include <stdio.h>

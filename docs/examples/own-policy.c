@@ -4,7 +4,7 @@
  *     cc -shared -fPIC own-policy.c -o own-policy.so $(pkg-config --cflags starpu-1.3)
  *     STARPU_SCHED_LIB=./own-policy.so tessera bench run.json
  *
- * For tessera simulate it is built with the headers of the StarPU over SimGrid (docs/tune.md). */
+ * For tessera simulate it is built with the headers of the StarPU over SimGrid (docs/observe.md). */
 #include <starpu.h>
 #include <starpu_scheduler.h>
 #include <stdlib.h>
