@@ -5,7 +5,7 @@
 #     tests/bench/context.sh [BUILD [ROW ...]]       ROWs such as 70b-8; all of them take minutes
 #
 # TFLOP/s are those of the model, without what is computed again, and with the half of attention that causal rows see.
-. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/law.sh"
 tokens=131072
 echo '{"bf16": {"enabled": true}, "activation_checkpointing": {"enabled": true}, "tiles": {"rows": 4096}}' >run.json
 

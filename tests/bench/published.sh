@@ -17,7 +17,7 @@
 #
 # AS=theirs: as those programs computed. Attention wrote its scores to the GPU's memory and read them again; of a block all
 # was computed again but its input (activation_checkpointing.keep_more); and there was dropout of a tenth.
-. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/law.sh"
 ESTIMATES=${ESTIMATES-1}
 more=true
 [ "${AS:-}" != theirs ] || more=false drop=0.1

@@ -7,7 +7,7 @@
 #
 # The largest has the most layers that fit, as tessera estimate --fits says: RAM without a margin of an eighth, drives as
 # they are. It is looked for with two micro-batches, then asked of all. Of GPUs alone, nothing but tokens and scratch is in RAM.
-. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/law.sh"
 echo '{"bf16": {"enabled": true}, "activation_checkpointing": {"enabled": true}, "data": {"seq_length": 4096}}' >run.json
 # One GPU of a DGX H100, with its part of RAM and of the drives.
 sed -e 's/"count": 8/"count": 1/' -e 's/"rails": 8/"rails": 1/' -e 's/"cores": 112/"cores": 14/' -e 's/"memory_gib": 2048/"memory_gib": 256/' \

@@ -3,7 +3,7 @@
 # results/simulated.md has a table.
 #
 #     tests/bench/scale.sh [BUILD [ROW ...]]       ROWs such as 70b-8; all of them take an hour
-. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/law.sh"
 echo '{"bf16": {"enabled": true}, "activation_checkpointing": {"enabled": true}, "data": {"seq_length": 4096}}' >run.json
 llama() { # LAYERS WIDTH INNER HEADS KV
     echo "model={\"model_type\": \"llama\", \"hidden_size\": $2, \"intermediate_size\": $3, \"num_attention_heads\": $4, \"num_key_value_heads\": $5, \"num_hidden_layers\": $1, \"vocab_size\": 128256, \"max_position_embeddings\": 8192, \"tie_word_embeddings\": false, \"rms_norm_eps\": 1e-5, \"rope_theta\": 500000, \"hidden_act\": \"silu\"}"

@@ -4,7 +4,7 @@
 # count; each line is added to results/sweep-FIGURE.tsv, of which results/simulated.md has tables and what they say.
 #
 #     tests/bench/sweeps.sh [BUILD [FIGURE ...]]       FIGUREs such as 13
-. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/law.sh"
 echo '{"bf16": {"enabled": true}, "activation_checkpointing": {"enabled": true}}' >run.json
 
 # NODES LAYERS WIDTH HEADS TENSOR PIPELINE MICRO SEQUENCES [SETTING...]

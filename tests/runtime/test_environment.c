@@ -205,7 +205,7 @@ TEST(the_environment_is_as_it_was)
 {
     child_run(start_and_stop);
     CHECK_EQ(child_end.status, 0);
-    CHECK_HAS(child_end.err, "STARPU_TARGET_AVAILABLE_MEM=20 does not act beside a disk tier");
+    CHECK_HAS(child_end.err, "STARPU_TARGET_AVAILABLE_MEM=20 has no effect with a disk tier");
 }
 
 /* ---- policies ---- */

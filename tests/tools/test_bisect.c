@@ -78,7 +78,7 @@ TEST(a_bit_is_found_on_its_rank)
     unsetenv("FLIP");
     DONE_RANKS(2, "train", "run.json", "output=d", "zero_optimization.stage=1");
     RUN_RANKS(2, "bisect", "c", "d"); /* as the two ranks, whose replays have no bit that flips */
-    EXPECT_RANKS_ERROR(1, "c: the difference up to step ", "d has the right numbers", "digests.steps=[1,");
+    EXPECT_RANKS_ERROR(1, "c: what happened up to step ", "d has the right numbers", "digests.steps=[1,");
     FAILS_RANKS(2, (2, "bisect", "a", "c"), "a: had 1 rank, and bisect has 2 now");
 }
 

@@ -162,7 +162,7 @@ static tess_status say_not_again(const tess_side side[2], const tess_stretch *at
     if (bad >= 0)
         return tess_error(
             TESS_FAILED, side[bad].dir,
-            "the difference up to step %lld does not happen again, and %s has the right numbers (bad RAM, a "
+            "what happened up to step %lld does not happen again, and %s has the right numbers (bad RAM, a "
             "drive? digests.steps=[%lld,%lld] finds it while it trains)",
             (long long)at->to, side[!bad].dir, (long long)at->from + 1, (long long)at->to);
     return tess_error(TESS_FAILED, side[1].dir,
