@@ -249,8 +249,6 @@ struct tess_pass {
     bool backward;
     double time;
 };
-/* Returns the chunk of each node; free() it. */
-int *tess_pipeline_chunks(const tess_graph *g);
 /* Returns this section's *n passes in order. *ends says when those of all sections end, [chunk][micro][backward],
  * *losses_known when all losses are known, *span how long all takes. free() the passes and the ends. */
 struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool train, int *n, double **ends,

@@ -64,13 +64,6 @@ int64_t tess_model_batch(const tess_model *m)
     return m->import ? tess_import_batch(m->import) : 0;
 }
 
-bool tess_model_has_states(const tess_model *m)
-{
-    bool has = false;
-    for (int k = 0; m->import && k < m->import->values; k++) has |= m->import->value[k].kind == VALUE_STATE;
-    return has;
-}
-
 static const tess_array_kind array_kind[] = {
     [TESS_REAL] = TESS_ARRAY_REAL, [TESS_INT] = TESS_ARRAY_INT, [TESS_BOOL] = TESS_ARRAY_BOOL};
 
