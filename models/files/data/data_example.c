@@ -1,7 +1,7 @@
 /* One line of a .jsonl: its JSON as tokens, labels and what else a sample has, each checked. What it says is what
  * Hugging Face's models mean by the same names. */
-#include "models/files/chat/chat.h"
 #include "models/files/data/data_lines_impl.h"
+#include "models/text/chat/chat.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

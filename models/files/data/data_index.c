@@ -1,6 +1,6 @@
 /* The index of a .jsonl as a file: its place, its head, and how it comes to be whole. */
-#include "models/files/base/directories.h"
 #include "models/files/data/data_index_impl.h"
+#include "models/text/base/directories.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>

@@ -7,7 +7,7 @@
  * both ends, and the rules by which the lines were judged. One of another file, or of other rules, is made anew. */
 #ifndef TESS_DATA_INDEX_IMPL_H
 #define TESS_DATA_INDEX_IMPL_H
-#include "models/files/base/mapped.h"
+#include "models/text/base/mapped.h"
 
 typedef struct tess_index_head {
     char magic[8];

@@ -1,8 +1,8 @@
 /* An imported network as a model: what stands in the place of a family, and what runs ask of it. */
-#include "models/files/base/directories.h"
-#include "models/files/base/mapped.h"
 #include "models/networks/import/import_impl.h"
 #include "models/networks/model/model.h"
+#include "models/text/base/directories.h"
+#include "models/text/base/mapped.h"
 #include <stdlib.h>
 #include <string.h>
 

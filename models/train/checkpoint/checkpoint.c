@@ -3,8 +3,8 @@
  * States are written and read by all ranks, each what it holds; directories and small files are rank 0's alone, and
  * what it finds there it tells the others, who might see something else a moment later. */
 #include "models/train/checkpoint/checkpoint.h"
-#include "models/files/base/directories.h"
 #include "models/networks/networks.h"
+#include "models/text/base/directories.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* Prompts: one that was said, or those of a file, and how what became of them is written. */
 #ifndef TESS_PROMPTS_IMPL_H
 #define TESS_PROMPTS_IMPL_H
-#include "models/files/tokenizer/tokenizer.h"
+#include "models/text/tokenizer/tokenizer.h"
 #include <jansson.h>
 
 typedef struct tess_prompt {
