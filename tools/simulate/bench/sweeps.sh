@@ -3,7 +3,7 @@
 # whose shapes are those of examples/sc21 in the history of github.com/NVIDIA/Megatron-LM. TFLOP/s a GPU, as the papers
 # count; each line is added to results/sweep-FIGURE.tsv, of which docs/scale.md has tables and what they say.
 #
-#     tests/bench/sweeps.sh [BUILD [FIGURE ...]]       FIGUREs such as 13
+#     tools/simulate/bench/sweeps.sh [BUILD [FIGURE ...]]       FIGUREs such as 13
 . "$(dirname "$0")/law.sh"
 echo '{"bf16": {"enabled": true}, "activation_checkpointing": {"enabled": true}}' >run.json
 
@@ -21,7 +21,7 @@ line() { printf '\n%-44s' "$1"; }
 
 # FIGURE KEY: the line that has just been printed.
 add_line() {
-    "$here/record.sh" "sweep-$1" "sweeps.sh BUILD $1" "$2" -- "${cells[@]}"
+    "$here/../../../tests/bench/record.sh" "sweep-$1" "sweeps.sh BUILD $1" "$2" -- "${cells[@]}"
     cells=()
 }
 cells=()

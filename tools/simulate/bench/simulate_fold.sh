@@ -1,16 +1,16 @@
 #!/bin/bash
 # What tessera simulate says with --fold, beside what it says of all ranks one by one: time of a step, tasks, bytes between
-# ranks, what tiles hold at most. tests/bench/simulate_fold.sh [BUILD]: some 2 minutes; the figures are the same wherever
+# ranks, what tiles hold at most. tools/simulate/bench/simulate_fold.sh [BUILD]: some 2 minutes; the figures are the same wherever
 # it runs. Each row is added to results/fold.tsv.
 #
-#     tests/bench/simulate_fold.sh BUILD real    layers as wide as those of models of 7 billion parameters, on 8, 16 and 32
+#     tools/simulate/bench/simulate_fold.sh BUILD real    layers as wide as those of models of 7 billion parameters, on 8, 16 and 32
 #                                                A100s: a quarter of an hour
-#     tests/bench/simulate_fold.sh BUILD law     two runs of a pipeline with fewer micro-batches, and by the line through
+#     tools/simulate/bench/simulate_fold.sh BUILD law     two runs of a pipeline with fewer micro-batches, and by the line through
 #                                                them the step with all: a step is a + b * micro-batches
 set -eu -o pipefail
 tessera=$(realpath "${1:-build}")/tools/tessera
-record=$(realpath "$(dirname "$0")/record.sh")
-machines=$(realpath "$(dirname "$0")/../../tools/simulate/machines")
+record=$(realpath "$(dirname "$0")/../../../tests/bench/record.sh")
+machines=$(realpath "$(dirname "$0")/../machines")
 export MACHINE=simulated
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -2,7 +2,7 @@
 # Llamas of 70 and 405 billion parameters on sequences of 131,072 tokens, shared by more and more H100s, by tessera
 # estimate. Each row is added to results/context.tsv, of which docs/scale.md has a table.
 #
-#     tests/bench/context.sh [BUILD [ROW ...]]       ROWs such as 70b-8; all of them take minutes
+#     tools/simulate/bench/context.sh [BUILD [ROW ...]]       ROWs such as 70b-8; all of them take minutes
 #
 # TFLOP/s are those of the model, without what is computed again, and with the half of attention that causal rows see.
 . "$(dirname "$0")/law.sh"
@@ -25,7 +25,7 @@ row() {
         /^time of a step/ { on = 1 }
         on && /^  in all/ { s = $(NF - 1) }
         END { printf "%.1f\n%.0f\n%.1f\n%.1f\n%.0f\n%.0f\n", held, sent, busy, s, n / s, n / s / gpus * (6 * parameters + per) / 1e12 }' said.txt)
-    "$here/record.sh" context "context.sh BUILD $name" "$text" -- "${said[@]}" "$published"
+    "$here/../../../tests/bench/record.sh" context "context.sh BUILD $name" "$text" -- "${said[@]}" "$published"
     printf '%-10s %s: %s\n' "$name" "$text" "${said[*]}"
 }
 

@@ -3,7 +3,7 @@
 # 20 tokens a parameter take there, by tessera estimate. Each row is added to results/reach.tsv, of which docs/reach.md has
 # a table.
 #
-#     tests/bench/reach.sh [BUILD [ROW ...]]       ROWs such as box-drive; a row takes up to a quarter of an hour
+#     tools/simulate/bench/reach.sh [BUILD [ROW ...]]       ROWs such as box-drive; a row takes up to a quarter of an hour
 #
 # The largest has the most layers that fit, as tessera estimate --fits says: RAM without a margin of an eighth, drives as
 # they are. It is looked for with two micro-batches, then asked of all. Of GPUs alone, nothing but tokens and scratch is in RAM.
@@ -56,7 +56,7 @@ row() {
         time = days < 1000 ? sprintf("%.0f days", days) : sprintf("%d years", days / 365)
         printf "%.*f\n%.0f\n%s\n%.*f\n", p < 10e9, p / 1e9, tokens / s, time, hours < 10, hours
     }')
-    "$here/record.sh" reach "reach.sh BUILD $name" "$text" "${what[$way]}" -- "${said[@]}"
+    "$here/../../../tests/bench/record.sh" reach "reach.sh BUILD $name" "$text" "${what[$way]}" -- "${said[@]}"
     printf '%-12s %s %s, %d layers of %d: %s (took %d s)\n' "$name" "$text" "${what[$way]}" "$layers" "$width" "${said[*]}" $((SECONDS - began))
 }
 # The more tokens a step has, the less of it is the way of states: 262,144 of a node's GPUs, as many times over on 8 nodes.
@@ -92,7 +92,7 @@ long() {
         >said.txt 2>error.txt || { echo "$name: $(tail -n 1 error.txt)"; return 0; }
     mapfile -t said < <(awk -v gpu="$(tier GPU)" -v ram="$(tier RAM)" -v disk="$(tier disk)" -v s="$(seconds)" -v tokens=$((tokens * ranks / shared)) \
         'BEGIN { printf "%.0f\n%.0f\n%.0f\n%.0f\n%.0f\n", gpu / 2^30, ram / 2^30, disk / 2^30, s, tokens / s }')
-    "$here/record.sh" long "reach.sh BUILD $name" "$text" "$tokens" -- "${said[@]}"
+    "$here/../../../tests/bench/record.sh" long "reach.sh BUILD $name" "$text" "$tokens" -- "${said[@]}"
     printf '%-12s %s, %d tokens: %s\n' "$name" "$text" "$tokens" "${said[*]}"
 }
 for tokens in 131072 524288; do

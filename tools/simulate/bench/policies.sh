@@ -3,10 +3,10 @@
 # 1.5B under each, how busy the GPUs are, and what goes over their links. One process has all 8, and StarPU moves what
 # they share.
 #
-#     tests/bench/policies.sh [BUILD [POLICY ...]]       some minutes; a policy that runs none of these tasks has its error
+#     tools/simulate/bench/policies.sh [BUILD [POLICY ...]]       some minutes; a policy that runs none of these tasks has its error
 set -eu -o pipefail
 tessera=$(realpath "${1:-build}")/tools/tessera
-machine=$(realpath "$(dirname "$0")/../../tools/simulate/machines/dgx-h100.json")
+machine=$(realpath "$(dirname "$0")/../machines/dgx-h100.json")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"

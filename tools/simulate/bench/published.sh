@@ -5,7 +5,7 @@
 # numbers that no source says and why it differs; runs are also in results/published.tsv, and what tessera estimate says of
 # what is simulated in results/estimates.tsv.
 #
-#     tests/bench/published.sh [BUILD [ROW ...]]       ROWs such as megatron-145b; most take a minute, the largest some ten
+#     tools/simulate/bench/published.sh [BUILD [ROW ...]]       ROWs such as megatron-145b; most take a minute, the largest some ten
 #
 # Flops are reckoned as the papers do, with those of the forward pass that is computed again. A pipeline's step is a line
 # in its micro-batches once it is full: where there are many, two steps with fewer say which (marked ~).
@@ -98,7 +98,7 @@ in_turns() {
 
 # NAME WHAT PUBLISHED OURS TIMES: a line of papers.tsv; "$free" is what no source says, "$why" why it differs.
 paper() {
-    "$here/record.sh" papers "${AS:+AS=$AS }published.sh BUILD $1" "$2" -- "$3" "$4" "$5" "$free" "$why"
+    "$here/../../../tests/bench/record.sh" papers "${AS:+AS=$AS }published.sh BUILD $1" "$2" -- "$3" "$4" "$5" "$free" "$why"
     printf '%-60s published %-22s ours %-22s %s\n' "$2" "$3" "$4" "$5"
 }
 
@@ -128,7 +128,7 @@ row() {
     mapfile -t said < <(tr '\t' '\n' <row.txt)
     [ -n "${AS:-}" ] ||
         paper "$name" "$name, $gpus GPU$([ $gpus = 1 ] || echo s)" "$published TFLOP/s a GPU" "${said[1]} TFLOP/s a GPU" "${said[2]}"
-    "$here/record.sh" published "${AS:+AS=$AS }published.sh BUILD $name" "$name" "${AS:-ours}" -- \
+    "$here/../../../tests/bench/record.sh" published "${AS:+AS=$AS }published.sh BUILD $name" "$name" "${AS:-ours}" -- \
         "$gpus" "$tensor" "$pipeline" "$micro" "$chunks" "$published" "${said[@]}"
 }
 free=none why="attention on the chip, activations that are kept, and messages during the computation: see below"

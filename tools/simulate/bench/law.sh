@@ -4,7 +4,7 @@
 set -eu -o pipefail
 tessera=$(realpath "${1:-build}")/tools/tessera
 here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
-machines=$(realpath "$here/../../tools/simulate/machines")
+machines=$(realpath "$here/../machines")
 only=("${@:2}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -35,7 +35,7 @@ estimated_too() {
     ! diff -q <(grep '^memory ' said.txt) <(grep '^memory ' estimate.txt) >/dev/null || same=yes
     mapfile -t words < <(awk '/^step / { s = $2 } /^time of a step/ { on = 1 } on && /^  in all/ { e = $(NF - 1) }
         END { printf "%.3f\n%.3f\n%.2f\n", s, e, e / s }' said.txt estimate.txt)
-    "$here/record.sh" estimates "$(basename "$0") BUILD ${name:-}" "${name:-}, $6 sequences${AS:+, as $AS}" -- "${words[@]}" "$same"
+    "$here/../../../tests/bench/record.sh" estimates "$(basename "$0") BUILD ${name:-}" "${name:-}, $6 sequences${AS:+, as $AS}" -- "${words[@]}" "$same"
     echo "    estimated ${words[1]} s, ${words[2]} of ${words[0]}; the same bytes by plan: $same"
 }
 

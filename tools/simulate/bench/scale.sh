@@ -2,7 +2,7 @@
 # Which placement trains what on how many H100s, by tessera simulate. Each row is added to results/scale.tsv, of which
 # docs/scale.md has a table.
 #
-#     tests/bench/scale.sh [BUILD [ROW ...]]       ROWs such as 70b-8; all of them take an hour
+#     tools/simulate/bench/scale.sh [BUILD [ROW ...]]       ROWs such as 70b-8; all of them take an hour
 . "$(dirname "$0")/law.sh"
 echo '{"bf16": {"enabled": true}, "activation_checkpointing": {"enabled": true}, "data": {"seq_length": 4096}}' >run.json
 llama() { # LAYERS WIDTH INNER HEADS KV
@@ -38,7 +38,7 @@ row() {
                 mfu * (all / s[1]) / rate, gpu, ram, took
             printf "%.2f%s\t%.0f\t%.1f%%\t%s\t%s\n", s[1], s[2] ? " " s[2] : "", all / s[1], mfu * (all / s[1]) / rate, gpu, ram >"row.txt" }' said.txt
     mapfile -t said < <(tr '\t' '\n' <row.txt)
-    "$here/record.sh" scale "scale.sh BUILD $of-$gpus" "$of" "$gpus" "$sequences" "$name" "$micro" -- "${said[@]}"
+    "$here/../../../tests/bench/record.sh" scale "scale.sh BUILD $of-$gpus" "$of" "$gpus" "$sequences" "$name" "$micro" -- "${said[@]}"
 }
 # 262,144 tokens a step on 8, a million or four on 64, 8 million on 512.
 row 70b 1 1 1 2 64 zero_optimization.stage=3

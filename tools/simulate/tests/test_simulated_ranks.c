@@ -1,6 +1,6 @@
 /* tessera simulate: ranks and GPUs, what goes between them, and ranks that others stand for. */
 #define CHECK_MAIN
-#include "tests/tools/simulate.h"
+#include "tools/simulate/tests/simulate.h"
 #include "tools/simulate/simulation.h"
 
 /* How a case places its ranks, as settings. */

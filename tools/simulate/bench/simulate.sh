@@ -1,6 +1,6 @@
 #!/bin/bash
 # What tessera simulate says of this machine, beside what it does: the step's time, its tasks, its bytes from and to the
-# disk. tests/bench/simulate.sh [BUILD] [TURNS] [ROW ...]: on a quiet machine, half a minute a row in three turns.
+# disk. tools/simulate/bench/simulate.sh [BUILD] [TURNS] [ROW ...]: on a quiet machine, half a minute a row in three turns.
 #
 # A turn of a row calibrates on short runs of other models of its family, alone on all cores, makes the run, by mpirun where
 # it is of several ranks, and simulates it by that calibration. Other
@@ -9,7 +9,7 @@
 set -eu -o pipefail
 tessera=$(realpath "${1:-build}")/tools/tessera
 turns=${2:-3}
-rows=" ${*:3} " record=$(realpath "$(dirname "$0")/record.sh")
+rows=" ${*:3} " record=$(realpath "$(dirname "$0")/../../../tests/bench/record.sh")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" && mkdir disk
