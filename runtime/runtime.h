@@ -84,11 +84,6 @@ uint64_t tess_cpu_limit(const char **name);
 const char *tess_gpu_trouble(void);
 /* Returns what this build can do with GPUs, and which there are. */
 const char *tess_gpu_support(void);
-/* Stores the i-th of StarPU's scheduling policies, of STARPU_SCHED alone where that is set, and whether it runs tasks
- * of ours; false behind the last one. */
-bool tess_policy(size_t i, const char **name, bool *runs);
-/* Returns TESS_INVALID where STARPU_SCHED names none of them. */
-tess_status tess_policy_check(void) TESS_NODISCARD;
 /* Returns the name and version of the MPI that is linked; it may be asked before MPI is started. */
 const char *tess_mpi_version(void);
 /* Returns StarPU's version. */
@@ -423,8 +418,6 @@ tess_status tess_wait(void) TESS_NODISCARD;
 /* Returns whether the tile counts below the cap on RAM, and may leave it. Inputs, scalars and scratch do not flow, nor
  * does what lives on the GPU alone. */
 bool tess_tile_flows(const tess_tile *t);
-/* Returns whether a tile that flows leaves RAM after this use: for good, or for its home on the disk. */
-bool tess_use_leaves(const tess_use *u);
 /* Returns whether a GPU has a body for the task. */
 bool tess_task_can_gpu(const tess_task *t);
 /* Returns whether the task runs on the GPU: one that can does, but for an update of states that do not live there. */

@@ -43,8 +43,6 @@ TESS_NORETURN void tess_assert_failed(const char *cond, const char *file, int li
 
 /* Finds of `count` names the one nearest to `name` by edit distance; NULL when none is near enough to be meant. */
 const char *tess_nearest(const char *name, const char *const *names, size_t count);
-/* Returns how many letters two names of fewer than 64 differ in, swaps of neighbours being one; 64 for longer ones. */
-size_t tess_distance(const char *a, const char *b);
 
 /* ---- base/log.c -------------------------------------------------------------------------------------------------- */
 

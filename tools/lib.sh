@@ -66,6 +66,8 @@ configure() {
         how=configure
     fi
     if [ "$how" ]; then said=$(meson $how "$dir" "$@" 2>&1) || { echo "$said"; exit 1; }; fi
+    # What it builds is known anew where a meson.build changed; what is wrong there the build says.
+    ninja -C "$dir" build.ninja >/dev/null 2>&1 || true
     echo "$found" >"$dir/pkg-config-path"
     [ $# = 0 ] || echo "$*" >"$dir/options"
 }

@@ -44,9 +44,6 @@ static inline bool tess_nd_is_weight(const tess_tensor *t)
 /* All tensors of a node are split alike; or they are unless it is along a dimension. */
 const char *tess_split_same(const tess_node *n, const tess_split *is, tess_splits *s);
 const char *tess_split_but(const tess_node *n, const tess_split *is, int dim, tess_splits *s);
-/* Finds how a tensor is split in another shape; false: there it would not be. */
-bool tess_split_reshape(const int64_t *from, int rank, const tess_split *is, const int64_t *dim, int to_rank,
-                        tess_split *to);
 /* The same of a node whose output is its input in another shape. */
 const char *tess_split_reshaped(const tess_node *n, int slot, const tess_split *is, tess_splits *s);
 /* Finds the runs that begin at an element and have `size` elements; returns false if there are none. */

@@ -36,8 +36,9 @@ static bool runs_of(const tess_split *is, int64_t times, int64_t inner, int64_t 
     return dim == 0;
 }
 
-bool tess_split_reshape(const int64_t *from, int rank, const tess_split *is, const int64_t *dim, int to_rank,
-                        tess_split *to)
+/* Finds how a tensor is split in another shape; false: there it would not be. */
+static bool reshape(const int64_t *from, int rank, const tess_split *is, const int64_t *dim, int to_rank,
+                    tess_split *to)
 {
     const int64_t inner = behind(from, rank, is->dim);
     int64_t outer = 1, prefix = 1;
@@ -61,8 +62,8 @@ const char *tess_split_reshaped(const tess_node *n, int slot, const tess_split *
     const bool were = from->nd != NULL, are = to->nd != NULL;
     s->has[0] = s->has[1] = TESS_HAS_SOME;
     s->of[slot] = *is;
-    return tess_split_reshape(were ? from->nd->dim : from->dim, were ? from->nd->rank : 3, is,
-                              are ? to->nd->dim : to->dim, are ? to->nd->rank : 3, &s->of[1 - slot])
+    return reshape(were ? from->nd->dim : from->dim, were ? from->nd->rank : 3, is, are ? to->nd->dim : to->dim,
+                   are ? to->nd->rank : 3, &s->of[1 - slot])
                ? NULL
                : cannot;
 }

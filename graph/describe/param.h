@@ -118,8 +118,6 @@ static inline tess_graph *tess_graph_owner(tess_graph *g)
 {
     return g->params ? g->param[0]->held->storage->g : g;
 }
-/* Fills a tile of that dtype with a value (step/param_values.c). */
-tess_status tess_param_fill(tess_graph *g, tess_tile *t, tess_dtype type, float value);
 
 /* ---- ranks (grid.c) ---- */
 

@@ -250,8 +250,6 @@ struct tess_pass {
     bool backward;
     double time;
 };
-/* Returns the chunk of each node; free() it. */
-int *tess_pipeline_chunks(const tess_graph *g);
 /* Returns this section's *n passes in order. *ends are the end times of the passes of all sections,
  * [chunk][micro][backward], *losses_known the time when all losses are known, *span the time of the whole schedule. The
  * caller calls free() on the passes and the ends. */

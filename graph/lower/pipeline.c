@@ -25,7 +25,8 @@ static int chunks(const tess_grid *g)
     return g->pipeline * g->interleave;
 }
 
-int *tess_pipeline_chunks(const tess_graph *g)
+/* Returns the chunk of each node; free() it. */
+static int *chunks_of_nodes(const tess_graph *g)
 {
     int *chunk = tess_alloc((size_t)(g->nodes + 1) * sizeof *chunk), last = 0;
     for (int k = 0; k < g->nodes; k++)
@@ -52,7 +53,7 @@ tess_status tess_pipeline_check(const tess_graph *g)
 
 void tess_pipeline_users(const tess_graph *g, bool *const *uses)
 {
-    int *chunk = tess_pipeline_chunks(g);
+    int *chunk = chunks_of_nodes(g);
     for (int k = 0; k < g->nodes; k++)
         for (int i = 0; i < g->node[k]->inputs; i++) {
             const tess_tensor *t = g->node[k]->in[i];
@@ -362,7 +363,7 @@ void tess_lower_pipeline(tess_lower *L, bool *wanted)
     int n, cross_count, p = L->grid->pipeline, mine = tess_grid_section(L->grid);
     double known, span, *ends;
     size_t count, at = 0;
-    int *chunk = tess_pipeline_chunks(L->g);
+    int *chunk = chunks_of_nodes(L->g);
     struct crossing *all = crossings(L, chunk, wanted, &cross_count);
     struct tess_pass *pass = tess_pipeline_order(L->grid, L->micros, L->conf->train, &n, &ends, &known, &span);
     struct transfer *t = transfers(L, all, cross_count, ends, &count);

@@ -16,7 +16,8 @@ static tess_status submit(tess_graph *g, tess_codelet *cl, tess_count_arg arg, t
     return tess_submit(t);
 }
 
-tess_status tess_param_fill(tess_graph *g, tess_tile *t, tess_dtype type, float value)
+/* Fills a tile of that dtype with a value. */
+static tess_status fill_tile(tess_graph *g, tess_tile *t, tess_dtype type, float value)
 {
     const int64_t n = (int64_t)(tess_tile_bytes(t) / tess_dtype_size(type));
     return submit(g, &tess_fill[type], (tess_count_arg){.n = n, .value = value}, (tess_use){t, TESS_W}, (tess_use){0});
@@ -237,7 +238,7 @@ static void narrow(const tess_tensor *p, struct tess_placed_piece *h, tess_part 
 tess_status tess_param_begin_moment(tess_tensor *p, const struct tess_state *s, int moment)
 {
     const tess_keeping as = tess_param_kept(p).as; /* zeros are zeros in 8 bits as well */
-    return tess_param_fill(p->g, s->moment[moment], as == TESS_KEEP_BF16 ? TESS_BF16 : TESS_F32, p->held->begins);
+    return fill_tile(p->g, s->moment[moment], as == TESS_KEEP_BF16 ? TESS_BF16 : TESS_F32, p->held->begins);
 }
 
 /* Writes zeros, which every part can begin with. */
@@ -245,7 +246,7 @@ static tess_status fill_part(tess_tensor *p, int64_t piece, tess_part part)
 {
     const struct tess_state *s = &p->held->state[p->held->piece[piece].state];
     if (part != TESS_MASTER) return tess_param_begin_moment(p, s, part - TESS_MOMENT1);
-    return tess_param_fill(p->g, part_of(p, piece, part), type_of(p), 0);
+    return fill_tile(p->g, part_of(p, piece, part), type_of(p), 0);
 }
 
 /* Has the program a piece, as it is kept: at `at`, elements of *tile before it. */

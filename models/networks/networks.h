@@ -109,8 +109,6 @@ tess_status tess_model_merge(const char *model, const char *adapter, const char 
 
 /* Returns how many samples a micro-batch of it has; 0: the model is none, and has any number. */
 int64_t tess_model_batch(const tess_model *m);
-/* Returns whether steps replace some of what it keeps, as running averages. */
-bool tess_model_has_states(const tess_model *m);
 /* Returns how many numbers an evaluation makes of it beside the loss, and the name of one. */
 int tess_model_numbers(const tess_model *m);
 const char *tess_model_number_name(const tess_model *m, int k);

@@ -20,17 +20,8 @@ tess_status tess_estimate_on(const tess_config *c, const tess_stage *stage, bool
  * file that ends in .json, or in .dot its tasks alone. Nothing runs. Of a run that does not fit the tiles have no
  * plan, which a line says. */
 tess_status tess_graph_export(const tess_config *c, const char *file, FILE *out) TESS_NODISCARD;
-typedef struct tess_bench_result {
-    double seconds;                         /* of a step, the median */
-    double busy, waiting, scheduling, idle; /* shares of the workers' time */
-    double moved;                           /* bytes a step from and to the disk */
-} tess_bench_result;
-/* Makes steps on random tokens, and prints a table of where the time goes; unless NULL, *result is the same. */
-tess_status tess_bench(const tess_config *c, int steps, FILE *out, tess_bench_result *result) TESS_NODISCARD;
-/* Makes the same steps under each of StarPU's policies, with everything in RAM and under a cap, each in a process of
- * its own, `repeats` times in turns, and prints a line for each. One rank alone calls it, before StarPU or a library of
- * matrices has run. */
-tess_status tess_bench_policies(const tess_config *c, int steps, int repeats, FILE *out) TESS_NODISCARD;
+/* Makes steps on random tokens, and prints a table of where the time goes. */
+tess_status tess_bench(const tess_config *c, int steps, FILE *out) TESS_NODISCARD;
 
 /* A part of a run that is made once more: it leaves metrics and digests in its output, and neither a model nor
  * checkpoints. */

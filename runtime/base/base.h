@@ -11,7 +11,7 @@ void tess_self_shares(atomic_int *said);
 /* Sets a callback that ends the other ranks too and does not return, unless there are none; NULL: there is none. */
 void tess_self_ends_by(void (*end_all)(int status));
 
-/* What stands in the terminal's row, as bar.c says; row.c takes it away for a process's last words, behind which
+/* What stands in the terminal's row, as bar.c says; self.c takes it away for a process's last words, behind which
  * nothing stands any more. */
 enum { TESS_ROW_EMPTY, TESS_ROW_BAR, TESS_ROW_LINE, TESS_ROW_LAST };
 extern atomic_int tess_row;

@@ -2,6 +2,7 @@
  * the first. So there is a word that says whether it was said, which the ranks of a machine share (ranks/watch.c). */
 #include "runtime/base/base.h"
 #include "runtime/runtime_base.h"
+#include <string.h>
 #include <unistd.h>
 
 static struct {
@@ -69,4 +70,16 @@ void tess_die(const char *text)
         fprintf(stderr, "tessera: error: %s%s%s%s\n", rank, text, *self.left ? "; " : "", self.left);
     }
     tess_ranks_abort(TESS_FAILED);
+}
+
+/* ---- the row of the terminal that a bar or a live line stands in: last words wait for no lock ---- */
+
+atomic_int tess_row;
+
+void tess_bar_drop(void)
+{
+    const int row = atomic_exchange(&tess_row, TESS_ROW_LAST);
+    const char *end = row == TESS_ROW_BAR ? "\r\033[K" : row == TESS_ROW_LINE ? "\n" : "";
+    const ssize_t ignored = write(STDERR_FILENO, end, strlen(end));
+    (void)ignored;
 }

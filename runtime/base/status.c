@@ -97,7 +97,8 @@ void tess_assert_failed(const char *cond, const char *file, int line)
     abort(); /* which the launcher sees */
 }
 
-size_t tess_distance(const char *a, const char *b)
+/* Returns how many letters two names of fewer than 64 differ in, swaps of neighbours being one; 64 for longer ones. */
+static size_t distance(const char *a, const char *b)
 {
     size_t n = strlen(a), m = strlen(b), d[64][64];
     if (n > 63 || m > 63) return 64;
@@ -121,7 +122,7 @@ const char *tess_nearest(const char *name, const char *const *names, size_t coun
     const size_t n = strlen(name);
     size_t least = (n < 6 ? n > 2 : n / 3) + 1; /* farther than a third of it is another word */
     for (size_t i = 0; i < count; i++) {
-        size_t d = tess_distance(name, names[i]);
+        size_t d = distance(name, names[i]);
         if (d < least) least = d, best = names[i];
     }
     return best;

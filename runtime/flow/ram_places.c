@@ -43,7 +43,8 @@ bool tess_tile_flows(const tess_tile *t)
            t->home != TESS_TIER_GPU;
 }
 
-bool tess_use_leaves(const tess_use *u)
+/* Returns whether a tile that flows leaves RAM after this use: for good, or for its home on the disk. */
+static bool use_leaves(const tess_use *u)
 {
     return (u->mode & TESS_LAST) || (u->tile->home == TESS_TIER_DISK && (u->mode & TESS_LEAVES_RAM));
 }
@@ -130,7 +131,7 @@ tess_places tess_ram_places = {.level = TESS_TIER_CPU,
                                .cause = TESS_FOR_RAM,
                                .why = TESS_WAIT_ROOM,
                                .needs = needs_room,
-                               .leaves = tess_use_leaves,
+                               .leaves = use_leaves,
                                .ready = is_chosen,
                                .settle = enter,
                                .leave = leave};

@@ -84,6 +84,47 @@ static bool is_list(const char *s)
 
 static const char prefix[] = "STARPU_";
 
+/* Variables, without STARPU_, that take a whole number (#), or a list of numbers (@). */
+static const char numbers[] =
+    "BACKOFF_MAX# BACKOFF_MIN# BUS_CALIBRATE# BUS_STATS# CALIBRATE# CALIBRATE_MINIMUM# CATCH_SIGNALS# "
+    "COMM_STATS# CUDA_PIPELINE# DISABLE_KERNELS# DISK_SWAP_SIZE# ENABLE_STATS# HISTORYMAXERROR# "
+    "HISTORY_MAX_ERROR# LIMIT_BANDWIDTH# LIMIT_CPU_MEM# LIMIT_CPU_NUMA_MEM# LIMIT_CUDA_MEM# "
+    "LIMIT_MAX_SUBMITTED_TASKS# LIMIT_MIN_SUBMITTED_TASKS# MAIN_THREAD_BIND# MAX_MEMORY_USE# MAX_PRIO# "
+    "MEMORY_STATS# MINIMUM_AVAILABLE_MEM# MINIMUM_CLEAN_BUFFERS# MIN_PRIO# MPI_NDETACHED_SEND# MPI_NOBIND# "
+    "MPI_NREADY_PROCESS# MPI_PRIORITIES# MPI_THREAD_COREID# MPI_THREAD_CPUID# NCPU# NCPUS# NCUDA# NOPENCL# "
+    "NTASKS_THRESHOLD# NTHREADS_PER_CORE# NWORKER_PER_CUDA# PREFETCH# PROFILING# RESERVE_NCPU# SILENT# "
+    "SINGLE_COMBINED_WORKER# STATS# TARGET_AVAILABLE_MEM# TARGET_CLEAN_BUFFERS# USE_NUMA# WATCHDOG_DELAY# "
+    "WATCHDOG_TIMEOUT# WORKERS_COREID@ WORKERS_CPUID@ WORKERS_CUDAID@ WORKERS_GETBIND# WORKERS_NOBIND# "
+    "WORKERS_OPENCLID@ WORKER_STATS# WORKER_TREE#";
+
+/* Returns '#' or '@' for what a variable takes; 0: anything. */
+static char takes(const char *rest)
+{
+    static const char numa[] = "LIMIT_CPU_NUMA_"; /* of each node */
+    const size_t n = strlen(rest);
+    for (const char *at = numbers; *at; at += strspn(at, " ")) {
+        const size_t letters = strcspn(at, "#@");
+        if (letters == n && !strncmp(at, rest, n)) return at[n];
+        at += letters + 1;
+    }
+    return strncmp(rest, numa, sizeof numa - 1) ? 0 : '#';
+}
+
+/* Prints a line where a StarPU that was built without FxT is asked for a trace: it says nothing. */
+static void say_no_trace(void)
+{
+#ifndef STARPU_USE_FXT
+    static const char *const names[] = {"STARPU_FXT_TRACE", "STARPU_GENERATE_TRACE"};
+    for (int i = 0; i < 2; i++) {
+        const char *value = getenv(names[i]);
+        if (!value || strtol(value, NULL, 10) <= 0) continue;
+        tess_note("%s: this StarPU records no trace (tools/starpu builds one that does; train --trace needs none)",
+                  names[i]);
+        return;
+    }
+#endif
+}
+
 static tess_status check_values(void)
 {
     for (char **e = environ; e && *e; e++) {
@@ -92,10 +133,10 @@ static tess_status check_values(void)
         if (!equals || strncmp(*e, prefix, sizeof prefix - 1) || (size_t)(equals - *e) >= sizeof name) continue;
         snprintf(name, sizeof name, "%.*s", (int)(equals - *e), *e);
         const char *rest = name + sizeof prefix - 1, *value = equals + 1;
-        const char takes = tess_variable_takes(rest);
-        if (takes == '#' && *value && !is_number(value)) /* StarPU would abort */
+        const char kind = takes(rest);
+        if (kind == '#' && *value && !is_number(value)) /* StarPU would abort */
             return tess_error(TESS_INVALID, name, "\"%s\", expected a whole number from 0", value);
-        if (takes == '@' && !is_list(value))
+        if (kind == '@' && !is_list(value))
             return tess_error(TESS_INVALID, name, "\"%s\", expected numbers and ranges (such as 0 2-3)", value);
     }
     return TESS_OK;
@@ -110,7 +151,7 @@ static void unset_empty(void)
         const bool empty =
             equals && !equals[1] && !strncmp(*e, prefix, sizeof prefix - 1) && (size_t)(equals - *e) < sizeof name;
         if (empty) snprintf(name, sizeof name, "%.*s", (int)(equals - *e), *e);
-        if (!empty || tess_variable_takes(name + sizeof prefix - 1) != '#') {
+        if (!empty || takes(name + sizeof prefix - 1) != '#') {
             e++;
             continue;
         }
@@ -268,7 +309,7 @@ static const char *said(const char *name)
 tess_status tess_environment_check(void)
 {
     TESS_TRY(check_values());
-    tess_variables_check(environ);
+    say_no_trace();
     TESS_TRY(check_messages());
     const char *none = said("STARPU_NCPU") ? "STARPU_NCPU" : "STARPU_NCPUS", *cpus = said(none);
     if (cpus && atoi(cpus) == 0)

@@ -22,13 +22,6 @@ struct starpu_conf;
 /* Finds the policy that the user's variables name, or else ours. */
 tess_status tess_policy_choose(const char *ours, struct starpu_conf *conf) TESS_NODISCARD;
 
-/* ---- variables.c ---- */
-
-/* Returns '#' where a variable, named without STARPU_, takes a whole number, '@' where it takes a list, else 0. */
-char tess_variable_takes(const char *rest);
-/* Prints a line for each of the environment's names that is nearly that of a variable of StarPU's. */
-void tess_variables_check(char *const *environment);
-
 /* ---- perfmodel.c ---- */
 
 /* Removes performance models that were not written to their end, before StarPU reads them. */

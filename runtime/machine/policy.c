@@ -87,27 +87,6 @@ static tess_status find_theirs(const char *path, const char *name, policy **foun
 
 /* ---- StarPU's ---- */
 
-bool tess_policy(size_t i, const char **name, bool *runs)
-{
-    static char own[80];
-    const char *only = chosen("STARPU_SCHED"), *path = chosen(LIBRARY);
-    policy *theirs = NULL, **p = starpu_sched_get_predefined_policies();
-    if (path && find_theirs(path, only, &theirs) == TESS_OK && theirs) {
-        snprintf(own, sizeof own, "%s", theirs->policy_name ? theirs->policy_name : path);
-        *name = own;
-        *runs = true;
-        return i == 0;
-    }
-    for (; *p; p++) {
-        if (only && strcmp(only, (*p)->policy_name)) continue;
-        if (i-- == 0) break;
-    }
-    if (!*p) return false;
-    *name = (*p)->policy_name;
-    *runs = is_useful(*name);
-    return true;
-}
-
 static tess_status check(const char *where, const char *name)
 {
     char list[1200] = "";
@@ -119,15 +98,6 @@ static tess_status check(const char *where, const char *name)
     }
     return tess_error(TESS_INVALID, where, "\"%s\" is no scheduling policy that runs these tasks (there are %s)", name,
                       list);
-}
-
-tess_status tess_policy_check(void)
-{
-    const char *name;
-    bool runs;
-    policy *theirs;
-    if (chosen(LIBRARY)) TESS_TRY(find_theirs(chosen(LIBRARY), chosen("STARPU_SCHED"), &theirs));
-    return tess_policy(0, &name, &runs) ? TESS_OK : check("STARPU_SCHED", getenv("STARPU_SCHED"));
 }
 
 /* ---- who is told ---- */

@@ -4,7 +4,7 @@
 # kernels. Each row is added to results/paper.tsv, which results/speed.md has as a table.
 #
 #     tests/bench/paper.sh [BUILD [ROW ...]]       ROWs such as gpt-clipped
-. "$(dirname "$0")/law.sh"
+. "$(dirname "$0")/../../tools/simulate/bench/law.sh"
 gpt='{"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12}'
 llama='{"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 32, "vocab_size": 128256, "max_position_embeddings": 8192, "tie_word_embeddings": false, "rms_norm_eps": 1e-5, "rope_theta": 500000, "hidden_act": "silu"}'
 

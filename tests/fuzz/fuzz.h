@@ -1,6 +1,7 @@
 /* What the fuzz targets share. A target takes any bytes as a file of its format: the file is refused with an error, or
- * what it offers can be used. Each tests/fuzz/fuzz_X.c has the one function that libFuzzer calls; tests/fuzz/run
- * builds them with it, and tools/check goes through tests/fuzz/corpus/X and changes of it with replay.c.
+ * what it offers can be used. Each fuzz_X.c, here and in tests/text, has the one function that libFuzzer calls;
+ * tests/fuzz/run builds them with it, and tools/check goes through corpus/X beside it and changes of that with
+ * replay.c.
  *
  *     int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
  *     {

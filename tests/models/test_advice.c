@@ -1,7 +1,7 @@
 /* What a run says unasked: the lines, and when there is none. */
 #define CHECK_MAIN
 #include "codelets/codelets.h"
-#include "models/files/base/directories.h"
+#include "models/text/base/directories.h"
 #include "models/train/config/config.h"
 #include "models/train/rates/yardstick.h"
 #include "models/train/run/run.h"

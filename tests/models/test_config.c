@@ -27,7 +27,7 @@ TEST(defaults)
     CHECK_EQ(c.checkpoint.keep, 2);
     CHECK(!c.checkpoint.resume);
     CHECK_EQ(c.parallel.tensor, 1);
-    CHECK_EQ(c.zero_optimization.sub_group_size, 1000000000);
+    CHECK_EQ(c.zero_optimization.stage3_max_live_parameters, 1000000000);
     CHECK_EQ(c.activation_checkpointing.every, 1);
     CHECK_STR(c.output, "runs/run");
     CHECK_STR(c.file, FILE_NAME);
@@ -292,9 +292,10 @@ TEST(what_this_build_lacks)
 TEST(a_choice_that_is_left_open_leaves_its_neighbour)
 {
     tess_config c;
-    CHECK_EQ(load_for("{\"train_batch_size\": 2, \"parallel\": {\"carrier\": \"auto\"}}", NULL, 1, &c), TESS_OK);
-    CHECK_EQ(c.parallel.carrier, TESS_CONFIG_AUTO);
-    CHECK(!memcmp(&c.parallel.nccl, &(bool){true}, sizeof(bool)));
+    const char *text = "{\"train_batch_size\": 2, \"convolutions\": \"own\", \"attention\": \"auto\"}";
+    CHECK_EQ(load_for(text, NULL, 1, &c), TESS_OK);
+    CHECK_EQ(c.attention, TESS_CONFIG_AUTO);
+    CHECK_EQ(c.convolutions, 0);
     tess_config_free(&c);
 }
 

@@ -1,6 +1,6 @@
 /* A .jsonl: what each kind of line becomes, and every way a line can be wrong. */
 #define CHECK_MAIN
-#include "models/files/chat/chat.h"
+#include "models/text/chat/chat.h"
 #include "models/train/run/run.h"
 #include "tests/models/lines.h"
 #include "tests/rows.h"

@@ -1,8 +1,8 @@
 /* Saving and loading by several ranks, each its pieces: the same bytes whoever holds what, read back by any others;
  * what one rank fails in all do, and nothing stays. */
 #define CHECK_MAIN
-#include "models/files/base/directories.h"
 #include "models/networks/networks.h"
+#include "models/text/base/directories.h"
 #include "models/train/checkpoint/checkpoint.h"
 #include "models/train/report/report.h"
 #include "tests/dirs.h"

@@ -6,7 +6,7 @@
  *
  * And the report of a run: its file and its lines. */
 #define CHECK_MAIN
-#include "models/files/base/directories.h"
+#include "models/text/base/directories.h"
 #include "models/train/config/config.h"
 #include "models/train/loop/schedule_impl.h"
 #include "models/train/report/report.h"

@@ -356,34 +356,6 @@ TEST(ranks_have_one_file_on_one_clock)
     json_decref(l.events);
 }
 
-/* Each of StarPU's policies has a line with everything in RAM and one under a cap, in which tiles moved. */
-TEST(policies_stand_side_by_side)
-{
-    wide_setup_with("\"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 2, \"steps\": 1");
-    WITH("STARPU_SCHED", "lws")
-    DONE("bench", "run.json", "--schedulers", "--steps=1", "--repeats=2"); /* all of them take half a minute a turn */
-    static const char *const tiles[] = {"in RAM", "capped"};
-    for (size_t i = 0; i < 2; i++) {
-        double ms = 0, best = 0, spread = 0, busy = 0, data = 0, idle = 0, moved = -1;
-        const char *name = fmt("\n%-31s %-8s", "lws", tiles[i]);
-        const char *line = strstr(ran.out, name);
-        CHECK(line && sscanf(line + strlen(name), "%lf %lf %lf%% %lf%% %lf%% %lf%% %lf", &ms, &best, &spread, &busy,
-                             &data, &idle, &moved) == 7);
-        CHECK(best > 0 && best <= ms && spread >= 0);
-        CHECK_NEAR(spread, 100 * (ms - best) / ms, 1); /* of two the median is the slower */
-        CHECK(ms > 0 && busy > 0 && (i ? moved > 0 : moved == 0));
-        CHECK_NEAR(busy + data + idle, 100, 1);
-    }
-    CHECK_HAS(ran.out, "capped: memory.cpu=");
-    DIR *d = opendir(".");
-    for (struct dirent *e; (e = readdir(d));) CHECK(strncmp(e->d_name, "schedulers-", 11));
-    closedir(d);
-    WITH("STARPU_SCHED", "heteroprio") RUN("bench", "run.json", "--schedulers", "--steps=1", "--repeats=1");
-    CHECK_HAS(ran.out, "heteroprio                      runs none of these tasks");
-    WITH("STARPU_SCHED", "nonsense")
-    FAILS(2, ("bench", "run.json", "--schedulers", "--steps=1"), "STARPU_SCHED: \"nonsense\" is no scheduling policy");
-}
-
 /* ---- traces by hand ---- */
 
 /* Writes out/trace.json: what the run is, and a line for each of these events, which ends with NULL. */

@@ -131,32 +131,6 @@ TEST(a_value_that_means_something_is_taken)
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) check_taken(good[i][0], good[i][1]);
 }
 
-/* A line for what is nearly the name of a variable, none for what some other program or version has. */
-TEST(a_name_that_is_misspelt_is_said)
-{
-    static const char *const close[][2] = {{"STARPU_NCPPU", "STARPU_NCPU"},
-                                           {"STARPU_SCHDE", "STARPU_SCHED"},
-                                           {"STARPU_LIMIT_CPU_MEMORY", NULL},
-                                           {"STARPU_LIMIT_CPU_MEN", "STARPU_LIMIT_CPU_MEM"},
-                                           {"STARPU_WORKER_CPUID", "STARPU_WORKERS_CPUID"},
-                                           {"STARPU_LIMIT_CUDA_0_MEM", NULL},
-                                           {"STARPU_MAX_PRIO_2", NULL},
-                                           {"STARPU_NHIP", NULL},
-                                           {"STARPU_ROOT", NULL},
-                                           {"STARPU_", NULL},
-                                           {"STARPUNCPU", NULL}};
-    machine = TESS_MACHINE_DEFAULT;
-    for (size_t i = 0; i < sizeof close / sizeof *close; i++) {
-        char line[200] = "started\n";
-        name = close[i][0], value = "1";
-        if (close[i][1])
-            snprintf(line, sizeof line, "tessera: %s is not a variable of StarPU (did you mean %s?)\nstarted\n", name,
-                     close[i][1]);
-        child_run(start_alone);
-        CHECK_STR(child_end.err, line);
-    }
-}
-
 TEST(a_limit_below_the_cap_is_refused_with_both)
 {
     machine = (tess_machine){.cpu_bytes = 64 * MiB};

@@ -8,8 +8,6 @@ static char model[] = "model={\"model_type\": \"gpt2\", \"resid_pdrop\": 0, \"em
 
 static const option OPTIONS[] = {
     {"--steps", "N", "how many steps are measured; 3 if not given", NULL},
-    {"--schedulers", NULL, "the same steps under each of StarPU's policies, in RAM and under a cap", NULL},
-    {"--repeats", "N", "how often --schedulers runs each of them, in turns; 3 if not given", NULL},
     {"--trace", "A:B", "write what happens in steps A to B to OUTPUT/trace.json: trace.steps=[A,B]", NULL},
     {"--machine", "FILE",
      "adds what codelets reach here, or what messages of several ranks take, to this machine's file, for tessera "
@@ -44,17 +42,13 @@ static tess_status load(int count, char **settings, tess_config *config)
 
 static tess_status run(int argc, char **argv)
 {
-    option options[] = {OPTIONS[0], OPTIONS[1], OPTIONS[2], OPTIONS[3], OPTIONS[4]};
+    option options[] = {OPTIONS[0], OPTIONS[1], OPTIONS[2]};
     char *trace = NULL;
     int rest;
-    double steps = 3, repeats = 3;
+    double steps = 3;
     TESS_TRY(cmd_parse(options, COUNT, argc, argv, &rest));
     TESS_TRY(cmd_number(&options[0], 1, 1e6, &steps));
-    TESS_TRY(cmd_whole_number(&options[2], 1, 1000, &repeats));
-    if (options[2].value && !options[1].value)
-        return tess_error(TESS_INVALID, "command line",
-                          "--repeats without --schedulers (--steps N measures more steps)");
-    TESS_TRY(cmd_trace(&options[3], &trace));
+    TESS_TRY(cmd_trace(&options[1], &trace));
     if (trace) argv[1 + rest++] = trace; /* one more KEY=VALUE, in a place that the option left free */
     tess_config config = {0};
     tess_status status;
@@ -62,23 +56,18 @@ static tess_status run(int argc, char **argv)
         TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
     else
         TESS_TRY_DONE(load(rest, argv + 1, &config));
-    const char *machine = options[4].value;
-    if (options[1].value && machine)
-        status = tess_error(TESS_INVALID, "command line", "--machine beside --schedulers (leave one of them out)");
-    else
-        status = options[1].value ? tess_bench_policies(&config, (int)steps, (int)repeats, stdout)
-                 : machine        ? tess_bench_machine(&config, (int)steps, machine, stdout)
-                                  : tess_bench(&config, (int)steps, stdout, NULL);
+    const char *machine = options[2].value;
+    status =
+        machine ? tess_bench_machine(&config, (int)steps, machine, stdout) : tess_bench(&config, (int)steps, stdout);
 done:
     free(trace);
     tess_config_free(&config);
     return status;
 }
 
-const command cmd_bench = {
-    "bench",
-    "bench [CONFIG.json] [KEY=VALUE ...] [--steps N] [--trace A:B] [--schedulers [--repeats N]] [--machine FILE]",
-    "Measures training steps on random tokens, and where their time goes.",
-    help,
-    run,
-    CMD_ALL_RANKS};
+const command cmd_bench = {"bench",
+                           "bench [CONFIG.json] [KEY=VALUE ...] [--steps N] [--trace A:B] [--machine FILE]",
+                           "Measures training steps on random tokens, and where their time goes.",
+                           help,
+                           run,
+                           CMD_ALL_RANKS};

@@ -2,8 +2,8 @@
  * front of the elements. Only that literal's three keys are read, in any order; nothing else of Python is. A
  * .safetensors has an array for each input, by its name. */
 #include "models/files/data/arrays.h"
-#include "models/files/base/mapped.h"
 #include "models/files/safetensors/safetensors.h"
+#include "models/text/base/mapped.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

@@ -17,9 +17,9 @@
  */
 #ifndef TESS_DATA_H
 #define TESS_DATA_H
-#include "models/files/base/mapped.h"
 #include "models/files/data/arrays.h"
-#include "models/files/tokenizer/tokenizer.h"
+#include "models/text/base/mapped.h"
+#include "models/text/tokenizer/tokenizer.h"
 
 typedef struct tess_data tess_data;
 

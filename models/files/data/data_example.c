@@ -1,7 +1,7 @@
 /* One line of a .jsonl: its JSON as tokens, labels and what else a sample has, each checked. What it says is what
  * Hugging Face's models mean by the same names. */
-#include "models/files/chat/chat.h"
 #include "models/files/data/data_lines_impl.h"
+#include "models/text/chat/chat.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -331,11 +331,19 @@ static tess_status fill(const tess_line_rules *r, const tess_line *line, json_t 
     return TESS_OK;
 }
 
+/* Empties it, to be filled again. */
+static void clear(tess_example *e)
+{
+    e->ids.count = e->labels.count = e->types.count = e->decoder.count = 0;
+    e->label = TESS_NO_TARGET;
+    e->labelled = e->bare = false;
+}
+
 tess_status tess_example_read(const tess_line_rules *r, const tess_line *line, tess_lines_form form, tess_example *e,
                               uint64_t *targets, uint64_t *uncut)
 {
     json_t *root;
-    tess_example_clear(e);
+    clear(e);
     TESS_TRY(parse_as(line, form, &root));
     tess_status status = fill(r, line, root, form, e, targets, uncut);
     json_decref(root);
@@ -349,13 +357,6 @@ tess_status tess_document_read(const tess_line_rules *r, const tess_line *line, 
     tess_status status = push_text(r, line, root, "text", BOTH, ids);
     json_decref(root);
     return status;
-}
-
-void tess_example_clear(tess_example *e)
-{
-    e->ids.count = e->labels.count = e->types.count = e->decoder.count = 0;
-    e->label = TESS_NO_TARGET;
-    e->labelled = e->bare = false;
 }
 
 void tess_example_free(tess_example *e)

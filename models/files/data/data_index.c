@@ -7,8 +7,8 @@
  * verdict depends on. It lies beside the file, else in `output`, else in a nameless file in /tmp. Offsets in RAM would
  * take 8 GB for a billion lines; tokens of examples would make it as large as the file, and parsing 1024 tokens takes
  * only 0.3 ms. */
-#include "models/files/base/directories.h"
 #include "models/files/data/data_index_impl.h"
+#include "models/text/base/directories.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>

@@ -8,7 +8,7 @@
  */
 #ifndef TESS_DATA_INDEX_IMPL_H
 #define TESS_DATA_INDEX_IMPL_H
-#include "models/files/base/mapped.h"
+#include "models/text/base/mapped.h"
 
 typedef struct tess_index_head {
     char magic[8];

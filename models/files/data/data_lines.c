@@ -1,7 +1,7 @@
 /* A .jsonl as a file. It is read through once, line by line, all of it checked; what the index then says is enough to
  * come to any example, or to any token of its texts, without holding anything. */
-#include "models/files/chat/chat.h"
 #include "models/files/data/data_lines_impl.h"
+#include "models/text/chat/chat.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -46,8 +46,6 @@ typedef struct tess_example {
 } tess_example;
 /* Makes a decoder's input from the labels, shifted by one place. */
 void tess_example_shift(const tess_data_conf *c, tess_example *e);
-/* Empties it, to be filled again. */
-void tess_example_clear(tess_example *e);
 /* Frees what it holds. */
 void tess_example_free(tess_example *e);
 /* ---- data_forms.c: what other tools' lines are in ours ---- */

@@ -3,8 +3,8 @@
  * A path stands for itself: with PATH.idx beside it a Megatron prefix, else a .bin, a .txt or a .jsonl. A directory
  * stands for its files, a pattern for what matches it, both in the order of their bytes, so that all machines agree on
  * it; what is no data among them is left out and counted. A list stands for its elements in their order. */
-#include "models/files/base/directories.h"
 #include "models/files/data/data_file_impl.h"
+#include "models/text/base/directories.h"
 #include <dirent.h>
 #include <glob.h>
 #include <jansson.h>

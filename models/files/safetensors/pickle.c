@@ -2,8 +2,8 @@
  * tensors need. In Python a pickle may call whatever it names; here it builds values of the kinds below, and the few
  * globals that it may name stand for what is done about them in this file. Nothing else is taken, and nothing runs.
  */
-#include "models/files/base/text.h"
 #include "models/files/safetensors/safetensors_impl.h"
+#include "models/text/base/text.h"
 #include <string.h>
 
 enum global { ORDERED_DICT, REBUILD_TENSOR, REBUILD_PARAMETER, STORAGE };

@@ -4,8 +4,8 @@
  * header's end. Nothing in it is believed: sizes must follow from the shapes, and the tensors must fill the rest of
  * the file without a gap or an overlap. Machines are little-endian here, as the files are.
  */
-#include "models/files/base/text.h"
 #include "models/files/safetensors/safetensors_impl.h"
+#include "models/text/base/text.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>

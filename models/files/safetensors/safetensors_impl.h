@@ -4,8 +4,8 @@
  */
 #ifndef TESS_SAFETENSORS_IMPL_H
 #define TESS_SAFETENSORS_IMPL_H
-#include "models/files/base/mapped.h"
 #include "models/files/safetensors/safetensors.h"
+#include "models/text/base/mapped.h"
 
 struct tess_safetensors {
     tess_arena *arena; /* names */

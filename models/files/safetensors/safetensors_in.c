@@ -1,6 +1,6 @@
 /* Which of a directory's files has a model's weights, and what is there where none has. */
-#include "models/files/base/directories.h"
 #include "models/files/safetensors/safetensors_impl.h"
+#include "models/text/base/directories.h"
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>

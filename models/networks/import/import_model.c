@@ -1,8 +1,8 @@
 /* An imported network as a model: what stands in the place of a family, and what runs ask of it. */
-#include "models/files/base/directories.h"
-#include "models/files/base/mapped.h"
 #include "models/networks/import/import_impl.h"
 #include "models/networks/model/model.h"
+#include "models/text/base/directories.h"
+#include "models/text/base/mapped.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,13 +62,6 @@ const char *tess_model_number_name(const tess_model *m, int k)
 int64_t tess_model_batch(const tess_model *m)
 {
     return m->import ? tess_import_batch(m->import) : 0;
-}
-
-bool tess_model_has_states(const tess_model *m)
-{
-    bool has = false;
-    for (int k = 0; m->import && k < m->import->values; k++) has |= m->import->value[k].kind == VALUE_STATE;
-    return has;
 }
 
 static const tess_array_kind array_kind[] = {

@@ -1,8 +1,8 @@
 /* The parameters of an imported network from and to weights.safetensors: all ranks read and write, each the pieces that
  * it holds. A tensor of any rank is there the matrix that the parameter is: its first dimension, and all others. */
-#include "models/files/base/directories.h"
 #include "models/networks/import/import_impl.h"
 #include "models/networks/model/model.h"
+#include "models/text/base/directories.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

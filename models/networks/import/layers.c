@@ -4,8 +4,8 @@
  *
  * Between two nodes there is a cut where what parameters and samples made, and later nodes read, is one value. Nodes
  * between two cuts are a segment. So many segments as are repeated, the longest run first, are a layer. */
-#include "models/files/base/mapped.h"
 #include "models/networks/import/import_impl.h"
+#include "models/text/base/mapped.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Reading graph.json: everything that does not depend on what an op means is checked here. */
-#include "models/files/base/directories.h"
 #include "models/networks/import/import_impl.h"
+#include "models/text/base/directories.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Adapters in files, as PEFT has them: adapter_config.json and adapter_model.safetensors, whose tensors are called
  * base_model.model.NAME, NAME being what it would be in the base's own file. */
-#include "models/files/base/directories.h"
 #include "models/networks/lora/lora.h"
+#include "models/text/base/directories.h"
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>

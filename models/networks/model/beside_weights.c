@@ -1,8 +1,8 @@
 /* What lies beside the weights in a model's directory: config.json, what the tokenizer consists of, an adapter's
  * configuration. Rank 0 alone writes it. */
-#include "models/files/base/directories.h"
-#include "models/files/base/text.h"
 #include "models/networks/lora/lora.h"
+#include "models/text/base/directories.h"
+#include "models/text/base/text.h"
 #include <dirent.h>
 #include <jansson.h>
 #include <stdlib.h>

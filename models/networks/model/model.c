@@ -1,6 +1,6 @@
 /* A model: its family found by model_type, its fields read, its graph built. */
-#include "models/files/base/directories.h"
 #include "models/networks/lora/lora.h"
+#include "models/text/base/directories.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  * a checkpoint to a Hugging Face directory, and adapters folded into the weights beside which they were trained,
  * W + (alpha / r) B A, where RAM holds no matrix but A and B; with DoRA its rows get their lengths, and the matrix is
  * read twice. */
-#include "models/files/base/directories.h"
 #include "models/networks/lora/lora.h"
+#include "models/text/base/directories.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* The weights of a model to and from safetensors: all ranks read and write, each the pieces that it holds. */
-#include "models/files/base/directories.h"
 #include "models/networks/lora/lora.h"
+#include "models/text/base/directories.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>

@@ -49,24 +49,13 @@ static tess_status measure(tess_bench_run *b, int steps, FILE *out, void (*begin
     if (status == TESS_OK) tess_tracing_merge(&b->tracing);
     tess_profile_read(&p);
     qsort(seconds, (size_t)steps, sizeof *seconds, ascending);
-    if (status == TESS_OK) {
-        uint64_t read, written, used, peak;
-        tess_disk_traffic(&read, &written, &used, &peak);
-        const double all = p.busy + p.waiting + p.scheduling + p.idle;
-        b->result = (tess_bench_result){.seconds = seconds[steps / 2],
-                                        .busy = p.busy / all,
-                                        .waiting = p.waiting / all,
-                                        .scheduling = p.scheduling / all,
-                                        .idle = p.idle / all,
-                                        .moved = (double)(read + written - b->moved) / steps};
-        tell(of, out, b, seconds[steps / 2], &p, steps);
-    }
+    if (status == TESS_OK) tell(of, out, b, seconds[steps / 2], &p, steps);
     free(seconds);
     return status;
 }
 
-tess_status tess_bench_told(const tess_config *c, int steps, FILE *out, tess_bench_result *result,
-                            void (*begin)(void *of), tess_bench_teller tell, void *of)
+tess_status tess_bench_told(const tess_config *c, int steps, FILE *out, void (*begin)(void *of), tess_bench_teller tell,
+                            void *of)
 {
     tess_bench_run b = {0};
     tess_status status;
@@ -85,7 +74,6 @@ tess_status tess_bench_told(const tess_config *c, int steps, FILE *out, tess_ben
     TESS_TRY_DONE(tess_ranks_agree(tess_run_feed_random(&b.run, b.step)));
     TESS_TRY_DONE(tess_tracing_open(&b.tracing, &b.run, &b.plan, &b.measure, 0));
     status = measure(&b, steps, out, begin, tell, of);
-    if (result) *result = b.result;
 done:
     tess_tracing_close(&b.tracing);
     tess_step_free(b.step);
@@ -101,10 +89,10 @@ static void print(void *of, FILE *out, tess_bench_run *b, double median, const t
     tess_bench_print(out, b, median, p, steps);
 }
 
-tess_status tess_bench(const tess_config *c, int steps, FILE *out, tess_bench_result *result)
+tess_status tess_bench(const tess_config *c, int steps, FILE *out)
 {
     tess_yardstick y; /* of which its tasks reach a share */
     if (tess_ranks() == 1 && tess_gpus() == 0 && !tess_yardstick_known(&y))
         TESS_TRY(tess_yardstick_read(NULL, false, &y));
-    return tess_bench_told(c, steps, out, result, NULL, print, NULL);
+    return tess_bench_told(c, steps, out, NULL, print, NULL);
 }

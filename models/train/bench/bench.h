@@ -15,7 +15,6 @@ typedef struct tess_bench_run {
     double drive_busy;             /* seconds, of the same */
     uint64_t sent, received;       /* to other ranks and from them, the same */
     double cores;                  /* seconds that carrying them took of cores */
-    tess_bench_result result;
 } tess_bench_run;
 
 /* Prints something of steps of this median, all of whose tasks are in the profile. */
@@ -23,8 +22,8 @@ typedef void (*tess_bench_teller)(void *of, FILE *out, tess_bench_run *b, double
                                   int steps);
 /* Makes steps on random tokens, and calls `begin`, unless NULL, before the first step that is measured and `tell` with
  * the results. */
-tess_status tess_bench_told(const tess_config *c, int steps, FILE *out, tess_bench_result *result,
-                            void (*begin)(void *of), tess_bench_teller tell, void *of) TESS_NODISCARD;
+tess_status tess_bench_told(const tess_config *c, int steps, FILE *out, void (*begin)(void *of), tess_bench_teller tell,
+                            void *of) TESS_NODISCARD;
 
 /* efficiency.c: keeps what the tasks of steps reached of the yardsticks, of a run on cores alone that was long enough.
  */

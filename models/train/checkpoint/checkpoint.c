@@ -12,8 +12,8 @@
  * 146, of 32 bytes 17. Only a model whose matrices are transposed in the file (GPT-2, width 5120 on 8 and 64 ranks)
  * has the last two; a checkpoint never. */
 #include "models/train/checkpoint/checkpoint.h"
-#include "models/files/base/directories.h"
 #include "models/networks/networks.h"
+#include "models/text/base/directories.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

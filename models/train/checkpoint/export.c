@@ -1,6 +1,6 @@
 /* A Hugging Face directory from a checkpoint, and from a model with adapters folded in. */
-#include "models/files/base/directories.h"
 #include "models/networks/networks.h"
+#include "models/text/base/directories.h"
 #include "models/train/checkpoint/checkpoint.h"
 #include "models/train/train.h"
 #include <errno.h>

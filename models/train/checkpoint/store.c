@@ -1,7 +1,7 @@
 /* A graph of a program's own, to files and back: weights as safetensors, and checkpoints from which it goes on bit for
  * bit. What the models of models.def have beside, config.json and tokenizer, a program keeps itself. */
-#include "models/files/base/directories.h"
 #include "models/networks/networks.h"
+#include "models/text/base/directories.h"
 #include "models/train/checkpoint/checkpoint.h"
 #include "models/train/train.h"
 #include <errno.h>

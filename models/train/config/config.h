@@ -76,6 +76,7 @@ typedef struct tess_config {
     name;
 #define KEY(kind, group, name, ...) TESS_CONFIG_##kind(name)
 #include "models/train/config/config.def"
+    union tess_other_value *other;   /* values of other_keys.tsv, whose keys have no members */
     struct tess_config_notes *notes; /* how keys came to their values, for what is said of them */
 } tess_config;
 

@@ -1,5 +1,6 @@
 /* Between config.c (where values come from, what follows from them), deepspeed.c (what its files have beside the
- * table), optimizer.c (what each optimizer has of it), help.c and, below them, keys.c (the table, one value). */
+ * table), optimizer_keys.c (what each optimizer has of it), help.c and, below them, keys.c (one value) and
+ * key_table.c. */
 #ifndef TESS_CONFIG_IMPL_H
 #define TESS_CONFIG_IMPL_H
 #include "models/train/config/config.h"
@@ -23,12 +24,12 @@ typedef enum tess_key_kind {
 } tess_key_kind;
 typedef enum tess_key_state { TESS_KEY_ACTIVE, TESS_KEY_IGNORED, TESS_KEY_ABSENT } tess_key_state;
 
-/* A row of config.def. */
+/* A row of config.def, or of other_keys.tsv. */
 typedef struct tess_key {
     const char *path, *name; /* "optimizer.params.lr", "lr" */
     tess_key_kind kind;
     tess_key_state state;
-    size_t offset; /* in tess_config */
+    size_t offset; /* in tess_config; of a key of other_keys.tsv its place in `other` */
     const char *preset, *choices, *help;
     double min, max;
 } tess_key;
@@ -36,10 +37,20 @@ typedef struct tess_key {
 /* How a key came to its value. */
 typedef enum tess_key_mark { TESS_KEY_PRESET, TESS_KEY_GIVEN, TESS_KEY_AUTO } tess_key_mark;
 
-extern const tess_key tess_keys[];
-extern const size_t tess_key_count;
-
 enum { TESS_KEYS_MOST = 512, TESS_KEY_PATH = 128 }; /* room for all keys, and for the longest path */
+
+/* Nobody writes there once the program runs. */
+extern tess_key tess_keys[TESS_KEYS_MOST];
+extern size_t tess_key_count;
+
+/* What a key without a member has. */
+union tess_other_value {
+    bool is;
+    int choice;
+    int64_t whole;
+    double real;
+    char *text;
+};
 
 /* Finds a key by its path; NULL where there is none. */
 const tess_key *tess_key_find(const char *path);
@@ -62,12 +73,8 @@ const char *tess_key_describe(const tess_key *k, char *out, size_t size);
 json_t *tess_key_get(const tess_config *c, const tess_key *k);
 /* Returns whether the key has its default. */
 bool tess_key_is_preset(const tess_config *c, const tess_key *k);
-/* Returns whether the key's default stands for no value. */
-bool tess_key_can_be_auto(const tess_key *k);
 /* Records how a key came to its value. */
 tess_key_mark tess_key_how(const tess_config *c, const char *path);
-/* Returns whether a section asks for anything: an `enabled` in it is true, or there is none and it is not empty. */
-bool tess_tree_acts(const json_t *tree);
 /* Keeps this thread's error as what is wrong with a key until all sources are read, since a later one may set it. `k`
  * is NULL where there is no such key; `name` is what it was called. */
 void tess_key_refuse(tess_config *c, const tess_key *k, const char *name);
@@ -75,8 +82,6 @@ void tess_key_refuse(tess_config *c, const tess_key *k, const char *name);
 bool tess_key_forgive(tess_config *c, const char *name);
 /* Fails with all that is still refused: one key is the error, several are a line each before it. */
 tess_status tess_config_refused(const tess_config *c) TESS_NODISCARD;
-/* Refuses a value of a key that this build lacks. */
-tess_status tess_key_absent(const tess_config *c, const tess_key *k, const char *source);
 
 /* ---- optimizer.c ---- */
 

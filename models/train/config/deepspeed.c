@@ -236,12 +236,21 @@ static tess_status resolve_old_offload(tess_config *c, bool old, const char *nam
     return TESS_OK;
 }
 
+/* Returns whether a key that has no member is true, or more than 0. */
+static bool is_on(const tess_config *c, const char *path)
+{
+    json_t *value = tess_key_get(c, tess_key_find(path));
+    const bool on = json_is_true(value) || json_integer_value(value) > 0;
+    json_decref(value);
+    return on;
+}
+
 /* In DeepSpeed the model's code says whether it computes activations again, and the section how. */
 static void say_of_checkpointing(const tess_config *c)
 {
     const bool asks = c->activation_checkpointing.cpu_checkpointing ||
-                      c->activation_checkpointing.contiguous_memory_optimization ||
-                      c->activation_checkpointing.number_checkpoints > 0;
+                      is_on(c, "activation_checkpointing.contiguous_memory_optimization") ||
+                      is_on(c, "activation_checkpointing.number_checkpoints");
     if (asks && tess_key_how(c, "activation_checkpointing.enabled") == TESS_KEY_PRESET)
         tess_note(
             "%s: activation_checkpointing.enabled: false, so nothing is computed again (DeepSpeed's keys beside it "

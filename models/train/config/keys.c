@@ -1,6 +1,5 @@
-/* The table of keys, and one value of it: set, got, described. */
+/* One value of a key: set, got, described. */
 #include "models/train/config/config_impl.h"
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,184 +7,7 @@
 
 enum { REFUSALS_MOST = 64 }; /* that are told apart: nobody reads more of them */
 
-#define BELOW_ONE          (1 - DBL_EPSILON / 2)
-#define ANY                .min = -INFINITY, .max = INFINITY
-#define RANGE(least, most) .min = (least), .max = (most)
-#define ONE_OF(names)      .choices = (names)
-
-/* The choices of optimizer.type. */
-static const char optimizer_names[] =
-#define OPTIMIZER(id, kind, name, params) name "|"
-#include "codelets/optimizers.def"
-    ;
-
-/* Of parallel.carrier, in the order that tess_run_start reads. */
-#ifdef TESS_HAVE_STARPU_MPI
-static const char carrier_names[] = "starpu_mpi|mpi|nccl";
-#else
-static const char carrier_names[] = "starpu_mpi!|mpi|nccl";
-#endif
-
-const tess_key tess_keys[] = {
-#define GROUP(name)
-#define END(name)
-#define KEY(kind_, group, name_, preset_, limits, state_, help_)                                                       \
-    {.path = #group #name_,                                                                                            \
-     .name = #name_,                                                                                                   \
-     .kind = TESS_KEY_##kind_,                                                                                         \
-     .state = TESS_KEY_##state_,                                                                                       \
-     .offset = offsetof(tess_config, group name_),                                                                     \
-     .preset = preset_,                                                                                                \
-     .help = help_,                                                                                                    \
-     limits},
-#include "models/train/config/config.def"
-};
-const size_t tess_key_count = sizeof tess_keys / sizeof *tess_keys;
-_Static_assert(sizeof tess_keys / sizeof *tess_keys <= TESS_KEYS_MOST, "make TESS_KEYS_MOST larger");
-
-/* ---- finding ---- */
-
-const tess_key *tess_key_find(const char *path)
-{
-    for (size_t i = 0; i < tess_key_count; i++)
-        if (!strcmp(tess_keys[i].path, path)) return &tess_keys[i];
-    return NULL;
-}
-
-bool tess_key_is_group(const char *path)
-{
-    size_t n = strlen(path);
-    for (size_t i = 0; i < tess_key_count; i++)
-        if (!strncmp(tess_keys[i].path, path, n) && tess_keys[i].path[n] == '.') return true;
-    return false;
-}
-
-/* Names that other trainers use. */
-static const char *const aliases[][2] = {
-    {"learning_rate", "optimizer.params.lr"},
-    {"weight_decay", "optimizer.params.weight_decay"},
-    {"batch_size", "train_batch_size"},
-    {"micro_batch_size", "train_micro_batch_size_per_gpu"},
-    {"per_device_train_batch_size", "train_micro_batch_size_per_gpu"},
-    {"max_steps", "steps"},
-    {"num_steps", "steps"},
-    {"max_grad_norm", "gradient_clipping"},
-    {"clip_grad", "gradient_clipping"},
-    {"warmup_steps", "scheduler.params.warmup_num_steps"},
-    {"seq_len", "data.seq_length"},
-    {"context_length", "data.seq_length"},
-    {"max_seq_length", "data.seq_length"},
-    {"output_dir", "output"},
-    {"save_steps", "checkpoint.every"},
-    {"logging_steps", "log_every"},
-    {"eval_steps", "eval_every"},
-    {"num_train_epochs", "epochs"},
-    {"num_epochs", "epochs"},
-    {"lr_scheduler_type", "scheduler.type"},
-    {"model_name_or_path", "model"},
-    {"pretrained_model_name_or_path", "model"},
-    {"base_model", "model"},
-    {"dataset", "data.train"},
-    {"train_file", "data.train"},
-    {"validation_file", "data.valid"},
-    {"sequence_len", "data.seq_length"},
-    {"cutoff_len", "data.seq_length"},
-    {"lora_r", "lora.r"},
-    {"lora_alpha", "lora.alpha"},
-    {"lora_dropout", "lora.dropout"},
-    {"lora_target_modules", "lora.targets"},
-    {"use_dora", "lora.dora"},
-    {"use_rslora", "lora.rslora"},
-    {"gradient_checkpointing", "activation_checkpointing.enabled"},
-    {"context_parallel_size", "parallel.sequence"},
-    {"sequence_parallel", "activation_checkpointing.partition_activations"},
-    {"tensor_model_parallel_size", "parallel.tensor"},
-    {"pipeline_model_parallel_size", "parallel.pipeline"},
-};
-
-/* The nearest among what stands beside `path` in its group; groups count. */
-static const char *nearest_sibling(const char *path, const char *leaf)
-{
-    static _Thread_local char found[TESS_KEY_PATH];
-    char seen[TESS_KEYS_MOST][TESS_KEY_PATH];
-    const char *names[TESS_KEYS_MOST];
-    size_t prefix = (size_t)(leaf - path), count = 0;
-    for (size_t i = 0; i < tess_key_count; i++) {
-        if (strncmp(tess_keys[i].path, path, prefix)) continue;
-        const char *rest = tess_keys[i].path + prefix;
-        size_t n = strcspn(rest, ".");
-        memcpy(seen[count], rest, n);
-        seen[count][n] = 0;
-        if (count && !strcmp(seen[count], seen[count - 1])) continue; /* a group's keys stand together */
-        names[count] = seen[count];
-        count++;
-    }
-    const char *best = tess_nearest(leaf, names, count);
-    if (best) snprintf(found, sizeof found, "%.*s%s", (int)prefix, path, best);
-    return best ? found : NULL;
-}
-
-/* The one key or group of that name in another section, NULL when there are several. */
-static const char *same_name(const char *path, const char *leaf)
-{
-    static _Thread_local char found[TESS_KEY_PATH];
-    const size_t n = strlen(leaf);
-    found[0] = 0;
-    for (size_t i = 0; i < tess_key_count; i++)
-        for (const char *p = tess_keys[i].path, *end; p; p = *end ? end + 1 : NULL) {
-            char at[TESS_KEY_PATH];
-            end = p + strcspn(p, ".");
-            if ((size_t)(end - p) != n || strncasecmp(p, leaf, n)) continue;
-            snprintf(at, sizeof at, "%.*s", (int)(end - tess_keys[i].path), tess_keys[i].path);
-            if (found[0] && strcmp(found, at)) return NULL;
-            strcpy(found, at);
-        }
-    /* A plain word such as "path" means something else in each section. */
-    const bool telling = strchr(leaf, '_') || leaf == path || (tess_key_is_group(found) && !strchr(found, '.')) ||
-                         !strncmp(path, found, strcspn(path, ".") + 1);
-    return found[0] && telling ? found : NULL;
-}
-
-/* The key that a path means whose group is spelled wrong: optimiser.params.lr. */
-static const char *in_nearest_group(const char *path)
-{
-    static _Thread_local char found[TESS_KEY_PATH];
-    char group[TESS_KEY_PATH];
-    for (const char *dot = path; (dot = strchr(dot, '.')); dot++) {
-        snprintf(group, sizeof group, "%.*s", (int)(dot - path), path);
-        if (tess_key_is_group(group)) continue;
-        const char *last = strrchr(group, '.');
-        const char *near = nearest_sibling(group, last ? last + 1 : group);
-        const size_t n = near ? (size_t)snprintf(found, sizeof found, "%s%s", near, dot) : 0;
-        return n && n < sizeof found && tess_key_find(found) ? found : NULL;
-    }
-    return NULL;
-}
-
-/* A wrong guess is worse than none: only what is spelled much the same in the same section, or the same in another. */
-const char *tess_key_suggest(const char *path)
-{
-    const char *dot = strrchr(path, '.'), *leaf = dot ? dot + 1 : path;
-    if (!*leaf || strlen(leaf) > 63) return NULL; /* farther than tess_nearest measures */
-    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-        if (!strcasecmp(leaf, aliases[i][0])) return aliases[i][1];
-    const char *same = same_name(path, leaf);
-    if (!same) same = nearest_sibling(path, leaf);
-    return same ? same : in_nearest_group(path);
-}
-
-const char *tess_config_meant(const char *option)
-{
-    static _Thread_local char name[TESS_KEY_PATH];
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(option + strspn(option, "-"), "="), option + strspn(option, "-"));
-    for (char *p = name; *p; p++)
-        if (*p == '-') *p = '_';
-    return tess_key_find(name) ? name : tess_key_suggest(name);
-}
-
-/* ---- one value ---- */
-
-bool tess_key_can_be_auto(const tess_key *k)
+static bool can_be_auto(const tess_key *k)
 {
     return k->preset && (!strcmp(k->preset, "auto") || !strcmp(k->preset, "required"));
 }
@@ -199,7 +21,7 @@ tess_key_mark tess_key_how(const tess_config *c, const char *path)
 
 static void *field(const tess_config *c, const tess_key *k)
 {
-    return (char *)c + k->offset;
+    return k->state == TESS_KEY_ACTIVE ? (char *)c + k->offset : (void *)&c->other[k->offset];
 }
 
 /* Position of `text` among the choices, -1 when it is none of them; *absent: marked with '!'. */
@@ -483,7 +305,8 @@ static void count_enabled(const json_t *tree, int *there, int *on)
     }
 }
 
-bool tess_tree_acts(const json_t *tree)
+/* Returns whether a section asks for anything: an `enabled` in it is true, or there is none and it is not empty. */
+static bool acts(const json_t *tree)
 {
     int there = 0, on = 0;
     count_enabled(tree, &there, &on);
@@ -544,7 +367,7 @@ static bool set_field(tess_config *c, const tess_key *k, const json_t *v, bool *
     case TESS_KEY_MODEL:
         return set_model((char **)at, (char **)at + 1, v);
     case TESS_KEY_TREE:
-        return *(bool *)at = tess_tree_acts(v), true;
+        return *(bool *)at = acts(v), true;
     }
     return false;
 }
@@ -557,8 +380,8 @@ static void set_preset(tess_config *c, const tess_key *k)
     if (k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_PATHS || k->kind == TESS_KEY_TEXTS ||
         k->kind == TESS_KEY_OBJECTS || k->kind == TESS_KEY_MODEL) {
         /* The "auto" of a text is made where the path of the configuration is known. */
-        set_text(at, tess_key_can_be_auto(k) ? NULL : k->preset);
-    } else if (tess_key_can_be_auto(k)) {
+        set_text(at, can_be_auto(k) ? NULL : k->preset);
+    } else if (can_be_auto(k)) {
         if (k->kind == TESS_KEY_REAL)
             *(double *)at = TESS_CONFIG_AUTO;
         else if (k->kind == TESS_KEY_CHOICE)
@@ -576,10 +399,12 @@ static void set_preset(tess_config *c, const tess_key *k)
 void tess_key_presets(tess_config *c)
 {
     c->notes = tess_alloc(sizeof *c->notes);
+    c->other = tess_alloc(TESS_KEYS_MOST * sizeof *c->other);
     for (size_t i = 0; i < tess_key_count; i++) set_preset(c, &tess_keys[i]);
 }
 
-tess_status tess_key_absent(const tess_config *c, const tess_key *k, const char *source)
+/* Refuses a value of a key that this build lacks. */
+static tess_status refuse_absent(const tess_config *c, const tess_key *k, const char *source)
 {
     char where[512], met[80], expected[320];
     json_t *value = tess_key_get(c, k);
@@ -671,9 +496,9 @@ tess_status tess_key_set(tess_config *c, const tess_key *k, const json_t *value,
                           tess_key_describe(k, expected, sizeof expected),
                           ask(k, value, meant, sizeof meant) ? meant : k->help);
     }
-    bool none = tess_key_can_be_auto(k) && json_is_integer(value) && !json_integer_value(value);
+    bool none = can_be_auto(k) && json_is_integer(value) && !json_integer_value(value);
     if (absent || (k->state == TESS_KEY_ABSENT && !none && !tess_key_is_preset(c, k)))
-        return tess_key_absent(c, k, source);
+        return refuse_absent(c, k, source);
     mark(c, k, TESS_KEY_GIVEN);
     return TESS_OK;
 }
@@ -720,7 +545,7 @@ json_t *tess_key_get(const tess_config *c, const tess_key *k)
     const char *const *text = at;
     const double *real = at;
     char name[64];
-    bool automatic = tess_key_can_be_auto(k);
+    bool automatic = can_be_auto(k);
     switch (k->kind) {
     case TESS_KEY_BOOL:
     case TESS_KEY_TREE:
@@ -756,7 +581,7 @@ json_t *tess_key_get(const tess_config *c, const tess_key *k)
 
 bool tess_key_is_preset(const tess_config *c, const tess_key *k)
 {
-    tess_config preset = {0};
+    tess_config preset = {.other = tess_alloc(TESS_KEYS_MOST * sizeof *preset.other)};
     set_preset(&preset, k);
     json_t *a = tess_key_get(c, k), *b = tess_key_get(&preset, k);
     bool same = json_equal(a, b);
@@ -769,13 +594,15 @@ bool tess_key_is_preset(const tess_config *c, const tess_key *k)
 void tess_config_free(tess_config *config)
 {
     for (size_t i = 0; i < tess_key_count; i++) {
-        char **text = (char **)((char *)config + tess_keys[i].offset);
+        if (tess_keys[i].state != TESS_KEY_ACTIVE && !config->other) continue;
+        char **text = field(config, &tess_keys[i]);
         const tess_key_kind kind = tess_keys[i].kind;
         if (kind == TESS_KEY_TEXT || kind == TESS_KEY_PATHS || kind == TESS_KEY_TEXTS || kind == TESS_KEY_OBJECTS ||
             kind == TESS_KEY_MODEL)
             free(text[0]);
         if (kind == TESS_KEY_MODEL) free(text[1]);
     }
+    free(config->other);
     free(config->file);
     struct tess_config_notes *notes = config->notes;
     for (size_t i = 0; notes && i < notes->refusals; i++) free(notes->refused[i].name), free(notes->refused[i].text);

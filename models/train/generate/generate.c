@@ -1,8 +1,8 @@
 /* What the command does with a writer: prompts become tokens, tokens text, the text of one prompt as it comes, of a
  * file's in the order of its lines. */
 #include "codelets/codelets.h"
-#include "models/files/chat/chat.h"
 #include "models/networks/networks.h"
+#include "models/text/chat/chat.h"
 #include "models/train/checkpoint/checkpoint.h"
 #include "models/train/generate/prompts_impl.h"
 #include "models/train/generate/talk_impl.h"

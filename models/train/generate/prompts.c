@@ -23,7 +23,8 @@ void tess_prompts_said(tess_prompts *p, const char *text)
     add(p)->text = tess_strdup(text);
 }
 
-tess_status tess_prompt_error(const tess_prompts *p, const tess_prompt *of, const char *format, ...)
+/* Returns the error of a prompt. */
+static TESS_PRINTF(3, 4) tess_status prompt_error(const tess_prompts *p, const tess_prompt *of, const char *format, ...)
 {
     char what[512], where[512];
     va_list ap;
@@ -42,7 +43,7 @@ static tess_status read_ids(const tess_prompts *p, tess_prompt *to, const json_t
     {
         const json_int_t n = json_is_integer(id) ? json_integer_value(id) : -1;
         if (n < 0 || n >= vocab)
-            return tess_prompt_error(p, to, "input_ids[%zu] is no token (expected 0 to %lld)", i, (long long)vocab - 1);
+            return prompt_error(p, to, "input_ids[%zu] is no token (expected 0 to %lld)", i, (long long)vocab - 1);
         tess_ids_push(&to->ids, (int32_t)n);
     }
     return TESS_OK;
@@ -57,7 +58,7 @@ static tess_status read_example(tess_prompts *p, int64_t line, const char *text,
     const json_t *said = json_object_get(root, "prompt"), *ids = json_object_get(root, "input_ids");
     tess_status status = TESS_OK;
     if (!root)
-        status = tess_prompt_error(p, to, "column %d: %s", e.column, e.text);
+        status = prompt_error(p, to, "column %d: %s", e.column, e.text);
     else if (json_is_string(said) && strlen(json_string_value(said)) == json_string_length(said))
         to->text = tess_strdup(json_string_value(said));
     else if (json_array_size(json_object_get(root, "messages")) > 0)
@@ -65,7 +66,7 @@ static tess_status read_example(tess_prompts *p, int64_t line, const char *text,
     else if (json_is_array(ids) && json_array_size(ids) > 0)
         status = read_ids(p, to, ids, vocab);
     else
-        status = tess_prompt_error(
+        status = prompt_error(
             p, to, "has no prompt (expected {\"prompt\": TEXT}, {\"messages\": [...]} or {\"input_ids\": [...]})");
     json_decref(root);
     return status;
@@ -90,7 +91,7 @@ tess_status tess_prompts_read(tess_prompts *p, const char *path, int64_t vocab)
         }
         tess_prompt *to = add(p);
         to->line = line;
-        if (strlen(text) != (size_t)n) status = tess_prompt_error(p, to, "has a 0 byte in it (expected UTF-8)");
+        if (strlen(text) != (size_t)n) status = prompt_error(p, to, "has a 0 byte in it (expected UTF-8)");
         to->text = tess_strdup(text);
     }
     if (status == TESS_OK && ferror(f)) status = tess_error(TESS_INVALID, path, "%s", strerror(errno));

@@ -1,7 +1,7 @@
 /* Prompts: one that was said, or those of a file, and how what became of them is written. */
 #ifndef TESS_PROMPTS_IMPL_H
 #define TESS_PROMPTS_IMPL_H
-#include "models/files/tokenizer/tokenizer.h"
+#include "models/text/tokenizer/tokenizer.h"
 #include <jansson.h>
 
 typedef struct tess_prompt {
@@ -26,8 +26,6 @@ void tess_prompts_said(tess_prompts *p, const char *text);
 tess_status tess_prompts_read(tess_prompts *p, const char *path, int64_t vocab) TESS_NODISCARD;
 /* Frees them; those that are zeroed are nothing. */
 void tess_prompts_free(tess_prompts *p);
-/* Returns the error of a prompt. */
-tess_status tess_prompt_error(const tess_prompts *p, const tess_prompt *of, const char *format, ...) TESS_PRINTF(3, 4);
 /* Writes what was added to one of a file: its line, the prompt with what was added, a line's end in it as \n and a \ as
  * \\; or an object {"prompt", "completion"}, {"input_ids", "output_ids"}, or {"messages"} with the answer behind them.
  */

@@ -1,6 +1,6 @@
 /* Talking with a model: turns come from the terminal, line by line, and go to the model with all that was said before,
  * as its chat template writes them. */
-#include "models/files/chat/chat.h"
+#include "models/text/chat/chat.h"
 #include "models/train/generate/talk_impl.h"
 #include <errno.h>
 #include <jansson.h>

@@ -1,7 +1,7 @@
 /* A conversation with a model, turn by turn. */
 #ifndef TESS_TALK_IMPL_H
 #define TESS_TALK_IMPL_H
-#include "models/files/tokenizer/tokenizer.h"
+#include "models/text/tokenizer/tokenizer.h"
 #include <stdio.h>
 
 typedef struct tess_talk {

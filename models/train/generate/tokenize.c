@@ -1,7 +1,7 @@
 /* Texts to ids, line by line, and back: what a model's tokenizer makes of them. A file is mapped and its lines are
  * encoded piece by piece, so that neither its size nor that of a line matters. */
-#include "models/files/base/mapped.h"
-#include "models/files/tokenizer/tokenizer.h"
+#include "models/text/base/mapped.h"
+#include "models/text/tokenizer/tokenizer.h"
 #include "models/train/train.h"
 #include <errno.h>
 #include <jansson.h>

@@ -14,7 +14,7 @@
  */
 #ifndef TESS_WRITER_IMPL_H
 #define TESS_WRITER_IMPL_H
-#include "models/files/tokenizer/tokenizer.h"
+#include "models/text/tokenizer/tokenizer.h"
 #include "models/train/run/run.h"
 
 /* ---- sampling.c -------------------------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* Training from a configuration: the whole run, from the model's directory to the trained one. All ranks come this way,
  * in phases that end with their agreement; rank 0 alone reports, and writes what they all have. */
-#include "models/files/base/directories.h"
 #include "models/networks/networks.h"
+#include "models/text/base/directories.h"
 #include "models/train/loop/resume_impl.h"
 #include "models/train/loop/schedule_impl.h"
 #include "models/train/report/digests.h"

@@ -3,7 +3,7 @@
  * saves is time. A drive is measured when a run first asks for it. */
 #include "models/train/rates/yardstick.h"
 #include "codelets/codelets.h"
-#include "models/files/base/directories.h"
+#include "models/text/base/directories.h"
 #include "models/train/config/config.h"
 #include "models/train/rates/mfu.h"
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* The files of digests that a run leaves, one a rank. */
 #include "models/train/report/digests.h"
-#include "models/files/base/directories.h"
+#include "models/text/base/directories.h"
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>

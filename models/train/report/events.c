@@ -16,7 +16,8 @@ struct tess_events {
 
 /* ---- records ---- */
 
-uint32_t tess_events_checksum(const void *data, size_t bytes)
+/* Returns the checksum of a record, CRC-32C rotated and shifted. */
+static uint32_t checksum(const void *data, size_t bytes)
 {
     const unsigned char *at = data;
     uint32_t crc = ~0u;
@@ -52,9 +53,9 @@ static bool write_record(tess_events *e, const struct bytes *event)
 {
     struct bytes record = {.n = 0};
     put_little(&record, event->n, 8);
-    put_little(&record, tess_events_checksum(record.at, 8), 4);
+    put_little(&record, checksum(record.at, 8), 4);
     put(&record, event->at, event->n);
-    put_little(&record, tess_events_checksum(event->at, event->n), 4);
+    put_little(&record, checksum(event->at, event->n), 4);
     for (size_t done = 0; done < record.n;) {
         const ssize_t n = pwrite(e->fd, record.at + done, record.n - done, e->whole + (off_t)done);
         if (n < 0 && errno == EINTR) continue;

@@ -27,7 +27,5 @@ bool tess_events_begin(tess_events *e, int64_t step);
 bool tess_events_add(tess_events *e, int64_t step, const tess_scalar *scalar, int scalars);
 /* Closes it; NULL is nothing. */
 void tess_events_close(tess_events *e);
-/* Returns the checksum of a record, CRC-32C rotated and shifted. */
-uint32_t tess_events_checksum(const void *data, size_t bytes);
 
 #endif

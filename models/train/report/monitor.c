@@ -1,6 +1,6 @@
 /* TensorBoard's event files and DeepSpeed's CSV files, see monitor.h. */
 #include "models/train/report/monitor.h"
-#include "models/files/base/directories.h"
+#include "models/text/base/directories.h"
 #include "models/train/report/events_impl.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* Which steps are traced, and what a trace says of its run. Rank 0 writes OUTPUT/trace.json, another
  * OUTPUT/trace-R.json, all on rank 0's clock; in the end rank 0 adds the others' to its own. */
 #include "models/train/report/tracing.h"
-#include "models/files/base/directories.h"
+#include "models/text/base/directories.h"
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>

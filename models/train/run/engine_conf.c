@@ -22,7 +22,8 @@ tess_dtype tess_yardstick_for(tess_dtype t)
     return t == TESS_F16 ? tess_gpus() > 0 ? TESS_BF16 : TESS_F32 : t;
 }
 
-tess_optimizer tess_run_optimizer(const tess_config *c)
+/* Returns the optimizer that a configuration asks for. */
+static tess_optimizer optimizer_of(const tess_config *c)
 {
     static const tess_keeping keeping[] = {
         [TESS_STATES_FP32] = TESS_KEEP_F32, [TESS_STATES_BF16] = TESS_KEEP_BF16, [TESS_STATES_8BIT] = TESS_KEEP_INT8};
@@ -106,7 +107,7 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
                                .inputs_alone = !c->activation_checkpointing.keep_more,
                                .skips = c->fp16.enabled,
                                .chains = chains_of(r),
-                               .optimizer = tess_run_optimizer(c)};
+                               .optimizer = optimizer_of(c)};
 }
 
 tess_status tess_run_at_key(tess_status status)

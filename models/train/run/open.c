@@ -1,6 +1,6 @@
 /* Opening a run: the model, its tokenizer, its graph and its data as a configuration names them. */
-#include "models/files/chat/chat.h"
 #include "models/networks/networks.h"
+#include "models/text/chat/chat.h"
 #include "models/train/run/run.h"
 #include <jansson.h>
 #include <stdlib.h>

@@ -57,8 +57,6 @@ tess_dtype tess_run_dtype(const tess_config *c);
 tess_dtype tess_yardstick_for(tess_dtype t);
 /* Returns a dtype of matrices by its name in a configuration: "fp16". */
 const char *tess_run_dtype_name(tess_dtype t);
-/* Returns the optimizer that a configuration asks for. */
-tess_optimizer tess_run_optimizer(const tess_config *c);
 /* Stores in a run what follows from its configuration alone: the grid of a rank, the dtype, the step that trains, the
  * caps, and how much of the data a step takes. */
 void tess_run_terms(const tess_config *c, int rank, tess_run *r);

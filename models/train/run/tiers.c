@@ -2,7 +2,7 @@
  * machine does a second, and the start of StarPU within them. */
 #include "codelets/any.h"
 #include "codelets/codelets.h"
-#include "models/files/base/directories.h"
+#include "models/text/base/directories.h"
 #include "models/train/rates/yardstick.h"
 #include "models/train/run/run.h"
 #include <stdlib.h>

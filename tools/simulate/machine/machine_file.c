@@ -1,5 +1,5 @@
 /* A machine as a file: JSON whose units stand in its names, see docs/simulate.md. */
-#include "models/files/base/directories.h"
+#include "models/text/base/directories.h"
 #include "tools/simulate/simulation.h"
 #include <errno.h>
 #include <jansson.h>

@@ -147,7 +147,7 @@ static tess_status bench_ranks(const tess_config *c, int steps, const char *path
     if (tess_share_read()->ranks < tess_ranks())
         return tess_ranks_agree(
             tess_error(TESS_INVALID, path, "is of one machine, and these %d ranks are on several", tess_ranks()));
-    TESS_TRY(tess_bench_told(c, steps, out, NULL, NULL, add_messages, &m));
+    TESS_TRY(tess_bench_told(c, steps, out, NULL, add_messages, &m));
     return tess_ranks_agree(tess_rank() ? TESS_OK : tess_machine_write(path, &m));
 }
 
@@ -161,6 +161,6 @@ tess_status tess_bench_machine(const tess_config *c, int steps, const char *path
     if (m.cores != tess_cores())
         return tess_error(TESS_INVALID, path, "cores: %d, this machine has %d (tessera info --machine FILE writes it)",
                           m.cores, tess_cores());
-    TESS_TRY(tess_bench_told(c, steps, out, NULL, NULL, add_shares, &m));
+    TESS_TRY(tess_bench_told(c, steps, out, NULL, add_shares, &m));
     return tess_machine_write(path, &m);
 }

@@ -1,6 +1,6 @@
 /* What SimGrid and StarPU read of a machine: for each rank hosts for its cores, its memory, its GPUs and its drive, and
  * the links between them; for each node a host of the network. All below a directory that StarPU takes for its home. */
-#include "models/files/base/directories.h"
+#include "models/text/base/directories.h"
 #include "tools/simulate/simulation.h"
 #include <errno.h>
 #include <math.h>

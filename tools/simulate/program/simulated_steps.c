@@ -344,7 +344,7 @@ tess_status tess_simulate(const tess_config *c, const tess_simulated *part, cons
     struct told t = {.part = part, .cluster = cluster, .real = real_seconds()};
     TESS_TRY(tess_simulated_check_drive(part, tess_run_disk(c)));
     TESS_TRY(check_gpus(c, part));
-    TESS_TRY(tess_bench_told(c, steps, out, NULL, begin, tell, &t));
+    TESS_TRY(tess_bench_told(c, steps, out, begin, tell, &t));
     if (!tess_rank())
         tess_note("simulated in %.1f s: %.0f tasks a second, with the plan", real_seconds() - t.real,
                   (double)t.tasks * simulated(&t) / tess_ranks() * (steps + 1) / steps / (real_seconds() - t.real));
