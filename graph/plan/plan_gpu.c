@@ -11,11 +11,14 @@
 
 /* Parts of the room: for tiles that come early and leave late, and for what lies unused between pieces of many sizes.
  */
-enum { LATE_PART = 16, BETWEEN_PART = 36 };
+enum { LATE_PART = 32, BETWEEN_PART = 36 };
 enum { ALIGNED = 512 }; /* where tiles begin: what a small one takes beside its bytes */
 enum { ROUNDS = 200 };  /* of the prices' search */
 /* In which StarPU takes the GPU's memory for what is small. */
 enum { CHUNK = 32 << 20 };
+/* A copy of so few bytes takes as long as the link needs to begin: tiles of biases and gains stay, where all of them
+ * are a small part of the room. */
+enum { SMALL = 64 << 10, SMALL_PART = 64 };
 
 /* Returns the room that is enough for `bytes`, in whatever order they come and go. */
 static uint64_t roomy(uint64_t bytes)
@@ -85,6 +88,15 @@ static uint8_t used_by(const tess_uses *u, size_t k, uint8_t *home, const tess_g
     return TESS_USED_HERE;
 }
 
+/* The bytes up to which a tile is small. */
+static uint64_t small_bytes(const tess_uses *u, const tess_level *l, uint64_t memory)
+{
+    uint64_t sum = 0;
+    for (size_t t = 0; t < u->tiles; t++)
+        if (l->has[t] && u->tile[t].bytes <= SMALL) sum += u->tile[t].bytes;
+    return sum <= memory / SMALL_PART ? SMALL : 0;
+}
+
 /* States have places only where they live; what outlasts the list and was given a home there stays out of this plan. */
 static void set_level(const tess_uses *u, const tess_gpu_conf *conf, tess_marks *m, tess_level *l)
 {
@@ -93,12 +105,14 @@ static void set_level(const tess_uses *u, const tess_gpu_conf *conf, tess_marks 
         const bool at_home = m->home[t] == TESS_TIER_GPU;
         l->has[t] = tile->flows && (at_home || !is_state(tile)) && (conf->all || !tile->lasts || !at_home);
     }
+    const uint64_t small = small_bytes(u, l, conf->memory);
     uint8_t *used = tess_alloc(u->tasks + 1);
     for (size_t k = 0; k < u->tasks; k++) used[k] = used_by(u, k, m->home, conf);
     for (size_t i = 0; i < u->uses; i++) {
         const uint32_t t = u->use[i].tile;
         l->used[i] = used[u->use[i].task];
-        l->leave[i] = conf->all && m->home[t] == TESS_TIER_GPU ? TESS_MUST_STAY : TESS_MAY_LEAVE;
+        const bool stays = (conf->all && m->home[t] == TESS_TIER_GPU) || u->tile[t].bytes <= small;
+        l->leave[i] = stays ? TESS_MUST_STAY : TESS_MAY_LEAVE;
     }
     free(used);
 }

@@ -41,7 +41,12 @@ struct rehearsal {
     const tess_times *times;
     struct level level[LEVELS];
     struct line gpu, cores, lane[LANES];
-    double *read; /* [tile]: the end of its last read */
+    double *read;      /* [tile]: the end of its last read */
+    double *left;      /* [tile]: when it had left the GPU, */
+    uint32_t *left_by; /* and after which task */
+    double *submitted; /* [task]: when its tiles had places there */
+    double looked;     /* when the task that is rehearsed was looked at, ahead of its turn */
+    double settled;    /* when all tiles before this one had places */
     double end;
 };
 
@@ -95,6 +100,7 @@ static double bring(struct rehearsal *r, int k, uint32_t t, bool reads)
     const uint64_t bytes = r->u->tile[t].bytes;
     if (l->here[t] < INFINITY) return l->here[t];
     double when = make_room(l, bytes);
+    if (k == 0) when = r->settled = fmax(fmax(when, r->settled), fmax(r->looked, r->left[t]));
     reads = reads && l->in_rate > 0; /* without a drive it is what the step before left, as late updates find it */
     if (reads) when = work(&l->in, fmax(when, bring(r, k + 1, t, true)), l->latency + (double)bytes / l->in_rate, true);
     l->dirty[t] = false;
@@ -121,6 +127,7 @@ static void leave(struct rehearsal *r, int k, uint32_t t, double when, bool last
     struct level *l = &r->level[k];
     if (!(l->here[t] < INFINITY)) return;
     if (!last) when = write_back(r, k, t, when);
+    if (k == 0) r->left[t] = when;
     l->here[t] = INFINITY;
     l->dirty[t] = false;
     if (l->n % 256 == 0) l->gone = tess_realloc(l->gone, (l->n + 256) * sizeof *l->gone);
@@ -174,7 +181,10 @@ static void settle(struct rehearsal *r, size_t k, int at, double end)
         const tess_plan_use *use = &u->use[u->named[i]];
         if (use->mode & TESS_SCRATCH) continue;
         r->read[use->tile] = fmax(r->read[use->tile], end);
-        if (u->tile[use->tile].flows) settle_use(r, use, r->m->leaves[u->named[i]], at, end);
+        if (!u->tile[use->tile].flows) continue;
+        settle_use(r, use, r->m->leaves[u->named[i]], at, end);
+        if ((use->mode & TESS_LAST) || (r->m->leaves[u->named[i]] >> TESS_TIER_GPU & 1))
+            r->left_by[use->tile] = (uint32_t)k;
     }
     r->end = fmax(r->end, end);
 }
@@ -192,14 +202,28 @@ static bool on_gpu(const struct rehearsal *r, size_t k)
     return where == TESS_IS_MESSAGE ? r->times->messages_on_gpu : where != TESS_RUNS_ON_CPU && lives;
 }
 
+/* Tasks are looked at in their order, when one so far ahead of them was submitted, and behind those after which a tile
+ * of theirs leaves (runtime/flow/places.c). */
+static void look_at(struct rehearsal *r, size_t k)
+{
+    const tess_uses *u = r->u;
+    if (k >= TESS_GPU_AHEAD) r->looked = fmax(r->looked, r->submitted[k - TESS_GPU_AHEAD]);
+    for (size_t i = u->task[k].first; i < u->task[k + 1].first; i++) {
+        const uint32_t by = r->left_by[u->use[u->named[i]].tile];
+        if (by < k) r->looked = fmax(r->looked, r->submitted[by]);
+    }
+}
+
 static void run_task(struct rehearsal *r, size_t k)
 {
     const tess_times *t = r->times;
     const bool gpu = on_gpu(r, k);
+    if (gpu) look_at(r, k);
     const double ready = gather(r, k, !gpu), end = r->u->task[k].where == TESS_IS_MESSAGE
                                                        ? work(&r->lane[t->lane[k]], ready, t->gpu[k], false)
                                                    : gpu ? work(&r->gpu, ready, t->gpu[k], true)
                                                          : work(&r->cores, ready, t->cores[k], false);
+    r->submitted[k] = r->settled;
     settle(r, k, !gpu, end);
 }
 
@@ -238,6 +262,8 @@ static double run_step(struct rehearsal *r)
     begin_anew(&r->gpu, begin), begin_anew(&r->cores, begin);
     for (int i = 0; i < LANES; i++) begin_anew(&r->lane[i], begin);
     for (int k = 0; k < LEVELS; k++) begin_anew(&r->level[k].in, begin), begin_anew(&r->level[k].out, begin);
+    r->looked = r->settled = begin;
+    for (size_t t = 0; t < r->u->tiles; t++) r->left_by[t] = UINT32_MAX;
     for (size_t k = 0; k < r->u->tasks; k++) run_task(r, k);
     return r->end - begin;
 }
@@ -249,6 +275,9 @@ void tess_plan_rehearse_gpu(const tess_uses *u, const tess_marks *m, const tess_
     *r = (struct rehearsal){.u = u, .m = m, .times = times};
     for (int k = 0; k < LEVELS; k++) level_init(&r->level[k], u, times, k);
     r->read = tess_alloc((u->tiles + 1) * sizeof *r->read);
+    r->left = tess_alloc((u->tiles + 1) * sizeof *r->left);
+    r->left_by = tess_alloc((u->tiles + 1) * sizeof *r->left_by);
+    r->submitted = tess_alloc((u->tasks + 1) * sizeof *r->submitted);
     place_tiles(r);
     run_step(r);
     out->seconds = run_step(r);
@@ -257,6 +286,6 @@ void tess_plan_rehearse_gpu(const tess_uses *u, const tess_marks *m, const tess_
     out->read = r->level[1].in.busy, out->written = r->level[1].out.busy;
     for (int i = 0; i < LANES; i++) out->messages += r->lane[i].busy;
     for (int k = 0; k < LEVELS; k++) free(r->level[k].here), free(r->level[k].dirty), free(r->level[k].gone);
-    free(r->read);
+    free(r->read), free(r->left), free(r->left_by), free(r->submitted);
     free(r);
 }

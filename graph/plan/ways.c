@@ -261,10 +261,14 @@ static int blocks_ahead(const tess_grid *g)
     return g->pipeline == 1 && (g->data == 1 || g->stage == 0 || g->stage == 3) ? BLOCKS : 0;
 }
 
-static void apply(const struct way *w, const tess_limits *limits)
+static void apply(struct way *w, const tess_limits *limits)
 {
     tess_program *p = tess_step_program(w->step);
+    tess_gpu_placement *gpu = &w->plan.gpu;
+    uint64_t to, back;
     if (limits->gpu.memory) tess_marks_apply(p, w->uses, w->marks, TESS_TIER_GPU);
+    if (limits->gpu.memory && !limits->ram.ram && tess_gpu_flow_play(p->task, p->tasks, gpu->room, &to, &back))
+        gpu->read = to, gpu->written = back;
     if (!limits->ram.ram) return;
     tess_marks_apply(p, w->uses, w->marks, TESS_TIER_CPU);
     tess_step_note_disk(w->step, true, w->plan.ram.disk);

@@ -164,16 +164,24 @@ void tess_step_rehearse(const tess_step *s, const tess_plan *plan, const tess_st
         if (message) lane[k] = (uint8_t)(((const tess_message_arg *)p->task[k].arg)->lane % TESS_MESSAGE_LANES);
     }
     const double slower = slower_drive(&stage->drive, (double)plan->ram.read, (double)plan->ram.written);
-    const tess_times times = {.gpu = gpu,
-                              .cores = cores,
-                              .lane = lane,
-                              .messages_on_gpu = tess_ranks() > 1,
-                              .room = {plan->gpu.room, plan->ram.disk ? plan->ram.room : UINT64_MAX},
-                              .in = {stage->link, stage->drive.read_rate / slower},
-                              .out = {stage->link, stage->drive.write_rate / slower},
-                              .latency = {stage->link_latency, 0}};
+    tess_times times = {.gpu = gpu,
+                        .cores = cores,
+                        .lane = lane,
+                        .messages_on_gpu = tess_ranks() > 1,
+                        .room = {plan->gpu.room, plan->ram.disk ? plan->ram.room : UINT64_MAX},
+                        .in = {stage->link, stage->drive.read_rate / slower},
+                        .out = {stage->link, stage->drive.write_rate / slower},
+                        .latency = {stage->link_latency, 0}};
     *out = (tess_rehearsed){0};
     tess_plan_rehearse_gpu(u, m, &times, out);
+    /* Tiles that have to go for a place in one piece are in the plan's bytes and not in its marks. */
+    const double marked = stage->link * (out->to_gpu + out->from_gpu);
+    const double more = marked > 0 ? (double)(plan->gpu.read + plan->gpu.written) / marked : 0;
+    if (more > 1) {
+        times.in[0] /= more, times.out[0] /= more;
+        *out = (tess_rehearsed){0};
+        tess_plan_rehearse_gpu(u, m, &times, out);
+    }
     free(gpu), free(cores), free(lane);
     tess_marks_free(m);
     tess_uses_free(u);

@@ -202,7 +202,7 @@ void tess_gpu_flow_leaves_ram(tess_tile *t)
 
 tess_places tess_gpu_places = {.level = TESS_TIER_GPU,
                                .addresses = true,
-                               .ahead = 256,
+                               .ahead = TESS_GPU_AHEAD,
                                .cause = TESS_FOR_GPU,
                                .why = TESS_WAIT_PLACE,
                                .needs = needs_place,
@@ -249,4 +249,93 @@ tess_status tess_gpu_flow_ahead(const tess_task *task, size_t n, size_t k)
     if (tess_places_ahead(&tess_gpu_places, task, n, k)) return TESS_OK;
     return tess_error(TESS_INVALID, "GPU", "%s for tiles, which is too little for %s alone",
                       tess_human_bytes((double)tess_gpu_places.room), task[k].cl->name);
+}
+
+/* ---- on paper ---- */
+
+static uint64_t on_paper[2]; /* bytes to the GPU and back */
+
+static void settle_on_paper(tess_tile *t, bool comes)
+{
+    if (!comes || t->paper.here || !t->paper.below) return;
+    on_paper[0] += t->bytes;
+    t->paper.here = true;
+}
+
+static void leave_on_paper(tess_departure *d)
+{
+    tess_tile *t = d->tile;
+    if (d->copy && t->paper.here && !t->paper.below) {
+        on_paper[1] += t->bytes;
+        t->paper.below = true;
+    }
+    t->paper.here = false;
+    tess_departure_ends(d);
+}
+
+/* What StarPU copies for a use, and what is left of other copies. */
+static void use_on_paper(const tess_task *task, const tess_use *u)
+{
+    tess_tile *t = u->tile;
+    const bool above = needs_place(task, u);
+    bool *mine = above ? &t->paper.here : &t->paper.below, *other = above ? &t->paper.below : &t->paper.here;
+    if ((u->mode & TESS_R) && !*mine && *other) on_paper[!above] += t->bytes;
+    *mine = true;
+    if (u->mode & TESS_W) *other = false;
+    t->filled |= (u->mode & TESS_W) != 0;
+    if (u->mode & TESS_LAST) t->filled = t->paper.here = t->paper.below = false;
+}
+
+static bool play(const tess_task *task, size_t n)
+{
+    for (size_t k = 0; k < n; k++) {
+        if (!tess_places_ahead(&tess_gpu_places, task, n, k)) return false;
+        for (unsigned i = 0; i < task[k].nuse; i++)
+            if (tess_tile_has_place(task[k].use[i].tile)) use_on_paper(&task[k], &task[k].use[i]);
+        tess_places_submitted(&tess_gpu_places, &task[k]);
+    }
+    return true;
+}
+
+/* Before a run all are in RAM that a list reads before it writes them. */
+static void set_out_on_paper(tess_tile *t, int mode)
+{
+    if (t->paper.met) return;
+    t->paper.met = true;
+    t->paper.filled = t->filled;
+    t->paper.here = false;
+    t->filled = t->paper.below = (mode & TESS_R) != 0;
+}
+
+static void put_back(tess_tile *t, int mode)
+{
+    (void)mode;
+    if (!t->paper.met) return;
+    t->paper.met = false;
+    t->filled = t->paper.filled;
+    t->stay[TESS_TIER_GPU] = (tess_stay){0};
+}
+
+static void each_tile(const tess_task *task, size_t n, void (*does)(tess_tile *t, int mode))
+{
+    for (size_t k = 0; k < n; k++)
+        for (unsigned i = 0; i < task[k].nuse; i++)
+            if (tess_tile_has_place(task[k].use[i].tile)) does(task[k].use[i].tile, task[k].use[i].mode);
+}
+
+bool tess_gpu_flow_play(const tess_task *task, size_t n, uint64_t room, uint64_t *to, uint64_t *back)
+{
+    if (memory || !room) return false;
+    const tess_places real = tess_gpu_places;
+    each_tile(task, n, set_out_on_paper);
+    tess_gpu_places.settle = settle_on_paper, tess_gpu_places.leave = leave_on_paper;
+    tess_places_start(&tess_gpu_places, room);
+    bool held = play(task, n);
+    on_paper[0] = on_paper[1] = 0;
+    held = held && play(task, n);
+    *to = on_paper[0], *back = on_paper[1];
+    tess_places_stop(&tess_gpu_places);
+    tess_gpu_places = real;
+    each_tile(task, n, put_back);
+    return held;
 }

@@ -2,9 +2,10 @@
  * that was killed then, or found the disk full, leaves half a file, and every later run would abort at its first task:
  * such files go before StarPU starts. A whole one ends with an empty line.
  *
- * The first start on a machine measures its buses into files beside them, and a second one at that time would read half
- * of these, and end in an assertion: it waits. */
+ * The first start on a machine, and with another number of GPUs, measures its buses into files beside them. A second
+ * one at that time would read half of these and end in an assertion: it waits. */
 #include "runtime/machine/machine_impl.h"
+#include "runtime/ranks/devices.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -56,15 +57,28 @@ static bool find(const char *name, glob_t *found)
     return any;
 }
 
-/* The last of the files that StarPU's first start on a machine makes. */
-static bool is_measured(void)
+/* A file of the bus's on this host. free() it. */
+static char *bus_file(const char *end)
 {
-    char *host = host_name(), *name = tess_format("bus/%s.platform.xml", host), *path = below(name);
-    const bool is = !access(path, R_OK);
+    char *host = host_name(), *name = tess_format("bus/%s.%s", host, end), *path = below(name);
     free(host);
     free(name);
-    free(path);
-    return is;
+    return path;
+}
+
+/* Returns whether StarPU has measured the bus with as many devices as there are now: else it measures again. The
+ * platform is the last of the files that it writes. */
+static bool is_measured(void)
+{
+    char *config = bus_file("config"), *platform = bus_file("platform.xml"), line[128];
+    int devices = -1;
+    FILE *f = access(platform, R_OK) ? NULL : fopen(config, "r");
+    while (f && fgets(line, sizeof line, f))
+        if (strstr(line, "# Number of CUDA devices")) devices = atoi(line);
+    if (f) fclose(f);
+    free(config);
+    free(platform);
+    return devices == tess_gpu_devices();
 }
 
 static void make_folders(char *path)

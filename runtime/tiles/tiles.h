@@ -41,6 +41,10 @@ struct tess_tile {
         bool known;   /* StarPU knows a place of it there, this one or an earlier one */
         double asked; /* when its bytes were, for the trace */
     } gpu;
+    struct { /* the same, while it plays a list: */
+        bool met, filled;
+        bool here, below; /* whether the GPU, and RAM, have the contents */
+    } paper;
 };
 
 /* ---- tile.c ---- */

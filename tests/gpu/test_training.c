@@ -270,9 +270,6 @@ TEST(any_order)
     const int steps = seeds < 2 * SEED_STEPS ? (seeds + 1) / 2 : SEED_STEPS;
     char environment[160];
     for (int gpus = 1; gpus <= 2; gpus++) {
-        /* Of another number of devices StarPU measures anew, which ranks with GPUs do in turn, and those without at
-         * once. */
-        if (gpus == 2) run("calibrates", two, tiny);
         snprintf(environment, sizeof environment, "STARPU_NCUDA=0 %s", gpus == 2 ? two : "");
         train_seeds(environment, "", steps, cpu[gpus - 1]);
     }
