@@ -330,7 +330,7 @@ bool tess_gpu_flow_play(const tess_task *task, size_t n, uint64_t room, uint64_t
     each_tile(task, n, set_out_on_paper);
     tess_gpu_places.settle = settle_on_paper, tess_gpu_places.leave = leave_on_paper;
     tess_places_start(&tess_gpu_places, room);
-    bool held = play(task, n);
+    bool held = play(task, n) && play(task, n);
     on_paper[0] = on_paper[1] = 0;
     held = held && play(task, n);
     *to = on_paper[0], *back = on_paper[1];
