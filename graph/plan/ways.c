@@ -267,8 +267,9 @@ static void apply(struct way *w, const tess_limits *limits)
     tess_gpu_placement *gpu = &w->plan.gpu;
     uint64_t to, back;
     if (limits->gpu.memory) tess_marks_apply(p, w->uses, w->marks, TESS_TIER_GPU);
-    if (limits->gpu.memory && !limits->ram.ram && tess_gpu_flow_play(p->task, p->tasks, gpu->room, &to, &back))
-        gpu->read = to, gpu->written = back;
+    /* Before a run it is not known to the flow that messages take tiles from the GPU. */
+    const bool plays = limits->gpu.memory && !limits->gpu.messages && !limits->ram.ram;
+    if (plays && tess_gpu_flow_play(p->task, p->tasks, gpu->room, &to, &back)) gpu->read = to, gpu->written = back;
     if (!limits->ram.ram) return;
     tess_marks_apply(p, w->uses, w->marks, TESS_TIER_CPU);
     tess_step_note_disk(w->step, true, w->plan.ram.disk);
