@@ -14,7 +14,6 @@
  */
 #ifndef TESS_CODELETS_H
 #define TESS_CODELETS_H
-#include "codelets/tessera_call.h"
 #include "codelets/tessera_codelets.h"
 #include "runtime/runtime.h"
 
@@ -312,7 +311,7 @@ extern tess_codelet tess_bundle[], tess_bundle_either[];   /* the latter of code
  * [first, first + out) of vocab. A target below 0 counts for nothing. Logits exist a block at a time; what they leave
  * behind is p, real: exp(logit - m), m the largest of its row and strip, and statistics, f32, `stats` of them a tile: m
  * and the sum of p of each strip and row, and each row's logit at its target. From all tiles' statistics come lse and
- * the loss, then p becomes dlogits, of which tess_linear_backward_weight makes dw and db, and dx, f32, adds up over
+ * the loss, then p becomes dlogits, from which tess_linear_backward_weight makes dw and db, and dx, f32, adds up over
  * tiles. */
 typedef struct tess_cross_entropy_arg {
     int64_t rows, in;

@@ -28,9 +28,7 @@
 #ifndef TESS_GRAPH_H
 #define TESS_GRAPH_H
 #include "codelets/codelets.h"
-#include "graph/tessera_cache.h"
-#include "graph/tessera_moe.h"
-#include "graph/tessera_values.h"
+#include "graph/tessera_ops.h"
 
 #ifdef __cplusplus
 extern "C" {

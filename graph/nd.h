@@ -10,7 +10,7 @@
  * have that dtype; inputs, sums and the loss are fp32. */
 #ifndef TESS_ND_H
 #define TESS_ND_H
-#include "codelets/any.h"
+#include "codelets/generic.h"
 #include "graph/tessera_graph.h"
 
 #ifdef __cplusplus

@@ -9,8 +9,6 @@
 #ifndef TESSERA_GRAPH_H
 #define TESSERA_GRAPH_H
 #include "codelets/tessera_codelets.h"
-#include "graph/tessera_plan.h"
-#include "runtime/tessera_ranks.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,7 +17,7 @@ extern "C" {
 typedef struct tess_graph tess_graph;
 typedef struct tess_tensor tess_tensor;
 typedef struct tess_step tess_step;
-typedef struct tess_cache tess_cache; /* tessera_cache.h */
+typedef struct tess_cache tess_cache; /* tessera_ops.h */
 
 /* ---- the graph and its parameters -------------------------------------------------------------------------------- */
 
@@ -166,7 +164,7 @@ typedef struct tess_attention_conf {
     tess_tensor *bias;   /* a parameter (buckets, heads), added to logits by the distance of key and query: small
                             distances have a bucket each, larger ones share wider buckets up to `reach`; NULL: none */
     int64_t reach;       /* the distance at which the last bucket begins */
-    tess_cache *cache;   /* keys and values of earlier steps (tessera_cache.h); NULL: none */
+    tess_cache *cache;   /* keys and values of earlier steps (tessera_ops.h); NULL: none */
 } tess_attention_conf;
 /* Returns softmax(q k^T scale) v of each head, (B, T, heads*dim). Without `causal`, k and v may have another length
  * than q. */
@@ -184,6 +182,56 @@ tess_tensor *tess_cross_entropy_capped(tess_tensor *x, tess_tensor *w, tess_tens
                                        float cap);
 /* Returns a loss plus a second cross-entropy, which is the mean over its own targets. */
 tess_tensor *tess_loss_add(tess_tensor *loss, tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets);
+
+/* ---- the numbers of a plan (may still change) ----------------------------------------------------------------------
+ *
+ * A program that prints its plan, or only runs by it, need not read them. */
+
+/* The forecast time of a step, in seconds: of the whole step, and of workers, reads and writes while each is busy. */
+typedef struct tess_forecast {
+    double seconds, work, read, write;
+    uint64_t early; /* bytes of tiles that are in RAM because tasks begin before earlier tasks of the list have ended */
+} tess_forecast;
+
+/* RAM above the disk. All members but `time` are bytes. */
+typedef struct tess_placement {
+    uint64_t needed;        /* the least RAM that may do */
+    uint64_t largest_task;  /* tiles of the task that uses the most */
+    uint64_t room;          /* RAM for all tiles but inputs, scalars and scratch */
+    uint64_t slack;         /* the part of the room that is kept for prefetches and late evictions */
+    uint64_t read, written; /* read from disk and written to it in a step */
+    uint64_t bound;         /* no plan within this RAM moves less, both ways together */
+    uint64_t disk;          /* tiles that rest on disk */
+    uint64_t fixed;         /* RAM beside the room for inputs, scalars and scratch */
+    uint64_t buffers;       /* RAM beside the room for the workers' buffers of products */
+    uint64_t margin;        /* RAM beside the room that tiles take beyond their own bytes */
+    tess_forecast time;     /* zeros where the machine's rates are not known */
+} tess_placement;
+
+/* The GPU above RAM. All numbers are bytes. */
+typedef struct tess_gpu_placement {
+    uint64_t needed;        /* the least memory that may do */
+    uint64_t memory;        /* the part of the GPU's memory for tiles; 0: there is no plan for a GPU */
+    uint64_t room;          /* the part of `memory` whose tiles the plan places; StarPU has the rest for inputs and
+                               scratch */
+    uint64_t all;           /* the room with which no tile would have to leave */
+    uint64_t read, written; /* copied to the GPU and back from it in a step */
+    uint64_t bound;         /* no plan copies less, both ways together */
+    uint64_t home;          /* parameters and states that live on the GPU alone */
+} tess_gpu_placement;
+
+/* How a step is laid out on a machine. tess_step_fit fills it in; it is a value, and needs no call to free it. */
+typedef struct tess_plan {
+    bool by_layer, late;    /* the order of the step, as in tess_step_layout */
+    int kept, again;        /* `kept` of the `again` activations that recomputation could make again are kept */
+    bool pipeline;          /* ranks are sections of a pipeline */
+    unsigned lanes;         /* lanes of messages between GPUs, which do not wait for each other; 0: one */
+    int workers;            /* CPU workers */
+    uint64_t cpu_bytes;     /* the cap on RAM that the plan keeps to; 0: there is none */
+    uint64_t disk_bytes;    /* the size of the disk's files; 0: nothing rests there */
+    tess_gpu_placement gpu; /* zeros without a GPU, or with several in one process */
+    tess_placement ram;     /* without a disk, `room` alone is set */
+} tess_plan;
 
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
 
@@ -268,6 +316,37 @@ tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_res
 tess_status tess_step_output(tess_step *s, float *values) TESS_NODISCARD;
 /* Stores the gradient of a parameter, (rows, columns), after a run with keep_gradients below ZeRO's stage 1. */
 tess_status tess_step_gradient(tess_step *s, tess_tensor *param, float *values) TESS_NODISCARD;
+
+/* ---- values of parameters (may still change) -----------------------------------------------------------------------
+ *
+ * The program reads and writes them, or lends them to StarPU tasks of its own. tess_watch (tessera_runtime.h) shows
+ * activations. */
+
+/* The parts of a parameter: its value, and as many moments as the optimizer has. */
+typedef enum tess_part { TESS_MASTER, TESS_MOMENT1, TESS_MOMENT2, TESS_PARTS } tess_part;
+/* A rectangle of a parameter that this rank holds, dense and row-major: rows [row, row + rows), columns [col, col +
+ * cols). On one rank the pieces of a parameter are its tiles. */
+typedef struct tess_piece {
+    int64_t row, rows, col, cols;
+    bool writes; /* this rank writes the rectangle to files, for all ranks that hold it */
+} tess_piece;
+/* Returns how many pieces of a parameter this rank holds. */
+int64_t tess_param_pieces(const tess_tensor *p);
+/* Returns the rectangle of one piece. */
+tess_piece tess_param_piece(const tess_tensor *p, int64_t piece);
+/* Maps one part of a piece, in fp32, for the main thread: *data is valid until tess_param_unmap, between two steps;
+ * `mode` is a tess_access. A frozen parameter has no moments; values written to one in bf16 are rounded. */
+tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mode, float **data) TESS_NODISCARD;
+/* Lends one part of a piece to the program's StarPU tasks, to read, until tess_param_unmap, between two steps. It is in
+ * RAM until those tasks have run. A frozen matrix is lent in the graph's dtype, and moments that are kept in bf16 are
+ * lent in bf16; moments in 8 bits are not lent. */
+tess_status tess_param_lend(tess_tensor *p, int64_t piece, tess_part part, tess_lent *out) TESS_NODISCARD;
+/* Ends tess_param_map or tess_param_lend. */
+void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part);
+/* Draws one parameter as tess_graph_init does. tess_graph_round comes after the last of them. */
+tess_status tess_param_init(tess_tensor *p, uint64_t seed) TESS_NODISCARD;
+/* Renews the bf16 copies of parameters whose masters the program has written. */
+tess_status tess_graph_round(tess_graph *g) TESS_NODISCARD;
 
 #ifdef __cplusplus
 }

@@ -62,30 +62,21 @@
  * wrong. Pointers stay the caller's, unless a comment says that the callee takes them. Structs of settings may be
  * zeroed: a zero is the default. All calls come from the main thread.
  *
- * What is stable. The first group of headers below keeps its names and meanings from version to version: what compiles
- * against it compiles against the next one, but for what CHANGELOG.md names, which a major version alone may change.
- * Structs of settings may gain members at their end, so they are set by name, and a program is compiled again for a new
- * version (the library is static). The second group may still change with a minor version. Programs use no other
- * symbols of the library. */
+ * What is stable. These six headers, in the order of need, keep their names and meanings from version to version, but
+ * for what CHANGELOG.md names, which a major version alone may change: what compiles against them compiles against the
+ * next version. Only sections that say "may still change" may do so with a minor one. Structs of settings may gain
+ * members at their end, so they are set by name, and a program is compiled again for a new version (the library is
+ * static). Programs use no other symbols of the library.
+ *
+ *     runtime/tessera_runtime.h            errors, the machine, start and stop, several ranks
+ *     codelets/tessera_codelets.h          optimizers, settings of ops
+ *     graph/tessera_graph.h                a network described, planned and trained; its values
+ *     models/networks/tessera_networks.h   models by name and their weights
+ *     models/train/tessera_train.h         saved, loaded, resumed; the command by call; a run step by step
+ *     graph/tessera_ops.h                  ops of the program's own, experts, generation */
 #ifndef TESSERA_H
 #define TESSERA_H
-
-/* ---- stable, in the order in which a program needs it ---- */
-
-#include "codelets/tessera_codelets.h"        /* optimizers, settings of ops */
-#include "graph/tessera_graph.h"              /* a network described, planned and trained */
-#include "models/networks/tessera_networks.h" /* models by name and their weights */
-#include "models/train/tessera_train.h"       /* saved, loaded, resumed; the command by call */
-#include "runtime/tessera_ranks.h"            /* several ranks */
-#include "runtime/tessera_runtime.h"          /* errors, the machine, start and stop */
-
-/* ---- may still change ---- */
-
-#include "graph/tessera_cache.h"          /* generation */
-#include "graph/tessera_moe.h"            /* experts */
-#include "graph/tessera_op.h"             /* ops of the program's own */
-#include "graph/tessera_plan.h"           /* the numbers of a plan */
-#include "graph/tessera_values.h"         /* parameters read and written by the program */
-#include "models/train/tessera_trainer.h" /* a run of a configuration, step by step */
-#include "runtime/tessera_watch.h"        /* tiles shown and lent to the program's own tasks */
+#include "graph/tessera_ops.h"
+#include "models/networks/tessera_networks.h"
+#include "models/train/tessera_train.h"
 #endif

@@ -30,8 +30,7 @@
 #ifndef TESS_RUNTIME_H
 #define TESS_RUNTIME_H
 #include "runtime/runtime_base.h"
-#include "runtime/tessera_ranks.h"
-#include "runtime/tessera_watch.h"
+#include "runtime/tessera_runtime.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -426,8 +425,8 @@ bool tess_task_on_gpu(const tess_task *t);
 bool tess_tile_has_place(const tess_tile *t);
 /* Tasks of the list that the GPU's flow looks at ahead of the one that is submitted. */
 enum { TESS_GPU_AHEAD = 256 };
-/* Plays the second of two runs of a list as the GPU's flow will have it, with places of so many bytes: stores what is
- * copied to the GPU and back, which is more than marks say where pieces of many sizes leave holes. Returns false where
+/* Plays runs of a list as the GPU's flow will have them, with `room` bytes for places, and stores the bytes that the
+ * last one copies to the GPU and back: more than marks say where pieces of many sizes leave holes. Returns false where
  * a run has begun, or the room is too little. */
 bool tess_gpu_flow_play(const tess_task *task, size_t n, uint64_t room, uint64_t *to, uint64_t *back);
 /* Returns the seconds since it was last asked that workers had no task, a share of all of them, while tiles were under

@@ -48,7 +48,8 @@ starpu_for_all_cores() {
     if tools/starpu; then . tools/lib.sh; else echo "so $most of them will work"; fi
 }
 
-# configure DIR [MESON OPTION...]: once; anew when another StarPU is to be found, and changed where other options are given.
+# configure DIR [MESON OPTION...]: sets DIR up if it is not, sets it up again when another StarPU is to be found, and
+# changes its options where other ones are given.
 configure() {
     local dir=$1 how= said found
     shift
@@ -66,7 +67,7 @@ configure() {
         how=configure
     fi
     if [ "$how" ]; then said=$(meson $how "$dir" "$@" 2>&1) || { echo "$said"; exit 1; }; fi
-    # What it builds is known anew where a meson.build changed; what is wrong there the build says.
+    # Configures again where a meson.build changed; the build says what is wrong there.
     ninja -C "$dir" build.ninja >/dev/null 2>&1 || true
     echo "$found" >"$dir/pkg-config-path"
     [ $# = 0 ] || echo "$*" >"$dir/options"

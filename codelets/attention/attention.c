@@ -11,8 +11,8 @@
  * part, and then over the parts.
  *
  * A query sees the keys of a range, which ends at its own where it is causal, begins a window before that, and lies
- * within its document; what of a block of queries no one sees is not touched, so a window costs what it is wide and
- * padding nothing. A query that sees no key has y = 0.
+ * within its document. Blocks of keys that no query of a block sees are not touched, so a window costs what it is wide
+ * and padding nothing. A query that sees no key has y = 0.
  *
  * Before the softmax a logit may be bent: cap tanh(s scale / cap), or s scale + bias(key - query), where the bias of a
  * head is a bucket of a table. Both live in natural units, after which only log2(e) is left of the scale.
@@ -52,8 +52,8 @@ static int products_here(tess_dtype t)
 
 /* ---- parts: how a unit is cut ------------------------------------------------------------------------------------ */
 
-/* Queries or keys of a part, more or less; see below. All goes by what a head is and by how many heads the model has,
- * not by what of them a task has. */
+/* Queries or keys of a part, more or less; see below. The cuts depend on the shape of a head and on the number of heads
+ * of the model, not on the number of heads of a task. */
 enum { PART = 512, SUMS_BYTES = 8 << 20, SUM_ROWS = 256 };
 
 /* Forward by queries; what a query's y is does not depend on that. */
@@ -72,9 +72,9 @@ static int64_t cut_at(const tess_attention_arg *a, int64_t length, int64_t cuts,
     return (int64_t)(end * at / CUT + 0.5) * CUT;
 }
 
-/* Backward by keys, each part with dk and dv of its own and, of dq, with a sum that is added to the others' in their
- * order. So many sums take room, of all heads of a sequence: no more than SUMS_BYTES. With a bias, whose gradient goes
- * through all units, none is cut. */
+/* Backward by keys: each part has dk and dv of its own, and a sum of dq, which is added to those of the other parts in
+ * their order. The sums of all heads of a sequence take no more room than SUMS_BYTES. With a bias, whose gradient goes
+ * through all units, no unit is cut. */
 static int64_t together_from(const tess_attention_arg *a, int64_t cuts)
 {
     return a->causal && !a->keys ? cut_at(a, a->sequence, cuts, 1, true) : 0;

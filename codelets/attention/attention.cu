@@ -77,8 +77,9 @@ TESS_DEVICE void multiply_across(float c[TILES][DIM / 8][4], const float p[TILES
     }
 }
 
-/* O, the maxima and the sums of a warp's queries q0..., of which a lane has columns of two rows in eight: as the keys
- * before left them, or as it leaves them to the next. The first of four lanes has the sum. */
+/* go_on reads O, the maxima and the sums of a warp's queries q0... as the keys before left them; `leave` writes them
+ * for the next keys. A lane has two rows in 16, and two columns in eight of these; the first of a row's four lanes has
+ * the sum. */
 template <int DIM, int TILES>
 TESS_DEVICE void go_on(float o[TILES][DIM / 8][4], float top[TILES][2], float sum[TILES][2], const flash &f, int head,
                        int q0, int lane)

@@ -234,9 +234,9 @@ TESS_INLINE void bend_back(const tess_attention_arg *a, const float *bias, float
 
 /* ---- by width ---------------------------------------------------------------------------------------------------- */
 
-/* Attention with vectors of so many bits: the bytes of a unit's scratch, in fp32 or with halves; and the unit, whose
- * products are in fp32 or, with 512 bits alone, of bf16. How a unit is cut into parts does not
- * depend on any of that. Other CPUs than x86-64 have 128. */
+/* Attention with vectors of one width: the bytes of a unit's scratch, in fp32 or with halves; and the unit, whose
+ * products are in fp32 or, with 512 bits alone, of bf16. How a unit is cut into parts depends on none of that. CPUs
+ * other than x86-64 have vectors of 128 bits. */
 enum { IN_FLOATS, ON_TILES, IN_PAIRS, PRODUCTS };
 typedef void (*attention_unit)(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t);
 typedef struct attention_way {

@@ -31,7 +31,7 @@ struct flash {
     tess_random_key random;
     tess_dropout_rule rule;
     uint64_t sequence;         /* of the batch, the tile's first */
-    uint64_t head0, all_heads; /* these heads' first, of so many */
+    uint64_t head0, all_heads; /* the first of these heads, and how many the model has */
 };
 
 /* The place of query 0 and key 0 of a head among the random numbers. */

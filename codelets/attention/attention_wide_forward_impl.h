@@ -10,9 +10,9 @@
  * P takes the place of S, of bf16 in units, two keys in each, as the product reads it. m follows the maximum late: only
  * once a logit is above it by RISE powers of 2, since a rise multiplies O; what is summed is the same but for rounding.
  *
- * Each query has the range of keys that it sees; blocks that all its queries see whole are not masked, and of the
- * others only the columns are touched of which one sees anything. Rows, columns and keys are filled to even blocks that
- * no query sees. */
+ * Each query has the range of keys that it sees. Of a block, only the columns from the first to the last group of
+ * queries that sees some of its keys are touched; where all these groups see all of its keys, it is not masked. Rows,
+ * columns and keys are filled up to even blocks; no query sees a key beyond the last. */
 #ifndef TESS_ATTENTION_WIDE_FORWARD_IMPL_H
 #define TESS_ATTENTION_WIDE_FORWARD_IMPL_H
 #include "codelets/attention/attention_wide_impl.h"

@@ -92,7 +92,7 @@ static void draw(float *keep, const place *b, const window *w, int64_t each)
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* Products of a block in fp32, of which only the sides change. */
+/* Defines a product of a block in fp32; products differ in the strides of their operands and in whether they add. */
 #define WIDE_PRODUCT(name, row, column, ldb, ldc, acc)                                                                 \
     __attribute__((noinline)) static void name(int64_t m, int64_t n, int64_t k, int64_t dim, const void *a,            \
                                                const void *b, float *c)                                                \

@@ -258,7 +258,7 @@ static const char *rows_at(const part &p, int64_t row)
     return (const char *)p.ptr + row * p.ld * (int64_t)sizeof(half16);
 }
 
-/* Runs f, of so many rows, whose heads can be read 16 bytes at a time. False, and nothing is done, where the library
+/* Runs f on `rows` rows whose heads can be read 16 bytes at a time. Returns false and does nothing where the library
  * has no plan for it. */
 template <tess_dtype T> static bool sdpa_run(const tess_work *w, const flash &f, int64_t rows, bool backward)
 {

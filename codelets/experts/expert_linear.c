@@ -1,5 +1,5 @@
-/* expert_linear: linear, for the places of one expert among those of all; how many they are, its order says. A tile of
- * a matrix that nobody chose is not looked at. */
+/* expert_linear: linear, for the places of one expert among the places of all experts; the order says how many it has.
+ * The matrix of an expert that no row chose is not read. */
 #include "codelets/experts/order_impl.h"
 #include "codelets/products/mm.h"
 #include "codelets/shared/vector.h"
@@ -108,7 +108,7 @@ static tess_cost expert_linear_backward_input_cost(const void *arg, tess_dtype t
 }
 TESS_REAL_COST(expert_linear_backward_input)
 
-/* dy (choices,ld), x (choices,in), order, dw += (out,in): zeros where nobody chose it. */
+/* dy (choices,ld), x (choices,in), order, dw += (out,in): zeros where no row chose the expert. */
 TESS_INLINE void expert_linear_backward_weight(const tess_work *w, tess_dtype t)
 {
     const places p = places_of(w);

@@ -109,8 +109,8 @@ static tess_cost route_forward_cost(const void *arg, tess_dtype t)
 }
 TESS_REAL_COST(route_forward)
 
-/* With p the weights: normalised, dlogit = p (dp - sum of p dp) over the chosen; else p is of softmax over all, of
- * which only the chosen have a gradient. */
+/* With p the weights: normalised, dlogit = p (dp - sum of p dp) over the chosen; else p is of softmax over all
+ * experts, and dp is 0 for those not chosen. */
 TESS_INLINE void route_backward(const tess_work *w, tess_dtype t)
 {
     const tess_route_arg *a = w->arg;

@@ -59,8 +59,8 @@ TESS_KERNEL(THREADS) first_rows_kernel(const int32_t *id, first_row *first, int6
     if (row >= 0 && row < a.count) atomicMin(&first[row % n], (first_row)r);
 }
 
-/* Returns whether row r is the first of its token, of which `least` is the first or that of another which shares; all
- * threads have the answer. */
+/* Returns to all threads whether row r is the first row with its token. `least` is the first row with a token of the
+ * same slot of `first`: this token, or another one that shares the slot. */
 TESS_DEVICE bool is_first(const int32_t *id, int64_t least, int64_t r)
 {
     bool before = false;

@@ -22,7 +22,7 @@ template <tess_dtype T> TESS_DEVICE float rounded(float x)
     return x;
 }
 
-/* Whether registers of so many threads hold a row. */
+/* Returns whether the registers of `threads` threads hold a row. */
 static inline bool holds(int64_t width, int threads, int each)
 {
     return width <= (int64_t)HELD * threads * each;

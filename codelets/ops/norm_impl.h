@@ -24,7 +24,7 @@ TESS_INLINE float gain_at(const float *gain, int64_t i, float shift, const bool 
     return centred ? gain[i] : gain[i] + shift;
 }
 
-/* x, or with `adds` x, z and x + z, of which the last is what the norm is of; then gain[, bias], y, stats. */
+/* x, or with `adds` x, z and x + z, which is written first and then normalised; after that gain[, bias], y, stats. */
 TESS_INLINE void norm_forward(const tess_work *w, const bool centred, const bool adds, tess_dtype t)
 {
     const tess_norm_arg *a = w->arg;

@@ -10,7 +10,7 @@
  * kept in the mean. The dice are a function of seed, step, parameter and place in the whole parameter.
  *
  * In 8 bits a block has a scale, its element of largest magnitude with its sign, and each element a code: how much of
- * the scale it is. The codes are bitsandbytes' dynamic map: seven decades below 1, of which each has twice as many
+ * the scale it is. The codes are bitsandbytes' dynamic map: seven decades below 1, each with twice as many
  * steps as the one below it, evenly spaced; the last has 64, or 128 where nothing is negative. A code's number has the
  * decade in its leading bit and the step in the bits below. Of elements that are never negative none that is not 0
  * becomes 0, since others are divided by their roots. What codes say is coded as the same codes again. */
@@ -69,7 +69,7 @@ TESS_INLINE uint16_t tess_bf16_by_dice(float x, uint32_t dice)
 {
     return (uint16_t)((tess_bits(tess_clampf(x, -TESS_BF16_MOST, TESS_BF16_MOST)) + dice) >> 16);
 }
-/* Those of an element and its moment, of which there are two at most. */
+/* Returns the dice for one moment of an element, which has two moments at most. */
 TESS_INLINE uint32_t tess_kept_dice(tess_random_key key, uint64_t place, uint32_t i, int moment)
 {
     const uint32_t bits = tess_random_after(key, place, i);

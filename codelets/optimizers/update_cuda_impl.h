@@ -164,7 +164,7 @@ static void run_update(const tess_work *w, const tess_update_view *u, RATES rate
     map(w, s, u->a->n, aligned(s.p, s.moment[0], s.moment[1], s.grad, s.copy));
 }
 
-/* An optimizer's launcher, where it always has so many moments. */
+/* Defines the launcher of an optimizer that always has `moments` moments. */
 #define TESS_CUDA_UPDATE(name, moments, positive)                                                                      \
     struct name##_numbers {                                                                                            \
         tess_##name##_rates of;                                                                                        \

@@ -4,8 +4,8 @@
  * logits, strip by strip of a tile's columns: a block of logits in f32, small enough to stay in cache, its largest of
  * each row m and the sum of exp(logit - m); with grad, exp(logit - m) goes to p in real. rows: the lse of each row,
  * over all tiles. gradient: p becomes dlogits = exp(logit - lse) * loss_scale by one more factor a row and strip, the
- * target's entry is made anew in f32, where the difference to 1 would drown in rounding; and dx += p w. Each logit is
- * computed once and exponentiated once.
+ * target's entry comes from its logit again, in f32, since the difference to 1 would drown in p's rounding; and dx +=
+ * p w. Each logit is computed once and exponentiated once.
  *
  * Where logits are capped, all of this is of the capped ones, which p remembers: logit = m + log p. The slope of the
  * cap is then one more factor of dlogits.
@@ -88,7 +88,7 @@ static void trim_untargeted(const int32_t *target, int64_t *first, int64_t *end)
     *end = top < last ? least(last, begin + tess_parts_of(bottom - begin, TESS_IDLE_ROWS) * TESS_IDLE_ROWS) : last;
 }
 
-/* Statistics and p of a row whose logits nobody asks for. */
+/* Sets the statistics and p of a row whose logits are not needed. */
 TESS_INLINE void skip_row(const struct stats *s, int64_t strip, int64_t n, void *p, tess_dtype t)
 {
     s->top[strip] = 0;

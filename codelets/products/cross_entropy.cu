@@ -8,7 +8,7 @@ constexpr size_t LOGITS = 32 << 20; /* bytes of a block of them: it stays in the
  * have 128, and each of its products would read all of W for them. */
 constexpr int64_t COLUMNS = 16384;
 static_assert(COLUMNS % STRIP == 0, "a strip is one block's");
-constexpr int64_t ALIGN = 64; /* rows of logits begin at multiples of so many: no fast kernel takes odd distances */
+constexpr int64_t ALIGN = 64; /* elements that the distance of rows is a multiple of: no fast kernel takes odd ones */
 
 static int64_t apart(const tess_cross_entropy_arg *a)
 {

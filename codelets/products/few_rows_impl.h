@@ -2,10 +2,10 @@
  * a product costs is reading w. Each element of y is a sum in 16 lanes over k in its order, whatever else is computed
  * beside it, so a row has the same bits alone and among others.
  *
- * Of bf16 a lane has neighbours: 32 elements are 16 words, of which the low and the high halves are two vectors without
- * a lane being crossed. Their products are exact in fp32, so that there a fused multiplication and addition has the
- * bits of the two one after the other: this is the one place that asks for it, since it halves what several rows cost.
- */
+ * Of bf16 a lane has neighbours: 32 elements are 16 words, whose low halves are one vector and whose high halves are
+ * another, without a lane being crossed. Their products are exact in fp32, so that there a fused multiplication and
+ * addition has the bits of the two one after the other: this is the one place that asks for it, since it halves what
+ * several rows cost. */
 #ifndef TESS_FEW_ROWS_IMPL_H
 #define TESS_FEW_ROWS_IMPL_H
 #include "codelets/shared/vector.h"

@@ -36,10 +36,10 @@ enum {
     MM_ROWS = 256,               /* rows of a piece: of A that is made dense, of C that is not dense */
     MM_COLS = 256,               /* columns of such a piece of C, where B is packed */
     MM_PACK_BYTES = 128 << 10,   /* of B that a part packs */
-    MM_PART_ROWS = 128,          /* of a part, where A is dense as it lies, */
-    MM_PART_COLS = 128,          /* as many columns at least */
-    MM_PART_PRODUCTS = 72 << 20, /* as make so many products of numbers; */
-    MM_OWN_PRODUCTS = 24 << 20,  /* the same of our kernel, which keeps the rows that its thread packed; */
+    MM_PART_ROWS = 128,          /* rows of a part, where A is dense as it lies */
+    MM_PART_COLS = 128,          /* its columns at least */
+    MM_PART_PRODUCTS = 72 << 20, /* its products of numbers, which say how many columns it has */
+    MM_OWN_PRODUCTS = 24 << 20,  /* the same of our kernel, which keeps the rows that its thread packed */
     MM_MADE_PRODUCTS = 48 << 20, /* the same where A is made dense, in rows and columns of a piece at least */
 
     MM_A_BYTES = 1 << 20,       /* of A made dense */
@@ -56,10 +56,10 @@ enum {
     MM_DEPTH = 768,           /* of this k, whose rows stay in cache */
     MM_DEEP_OWN = 1536,       /* beyond this k our kernel sums from parts: the bits are those of one product */
 
-    MM_SLOTS = 256,              /* of the table of primitives, */
-    MM_LIMIT = 128,              /* which starts over with so many in it; the library keeps as many kernels */
-    MM_ENTRY_BYTES = 8 << 10,    /* what an entry takes of its own, */
-    MM_KERNEL_BYTES = 192 << 10, /* and the code behind it, which all threads share: 50 to 200 KiB were seen */
+    MM_SLOTS = 256,              /* slots of the table of primitives */
+    MM_LIMIT = 128,              /* entries at which the table starts over; the library keeps as many kernels */
+    MM_ENTRY_BYTES = 8 << 10,    /* what an entry takes of its own */
+    MM_KERNEL_BYTES = 192 << 10, /* the code behind an entry, which all threads share: 50 to 200 KiB were seen */
 };
 
 #ifdef __x86_64__
@@ -95,8 +95,8 @@ typedef enum mm_buffer { MM_A, MM_B, MM_C, MM_SUM, MM_SCRATCH, MM_BUFFERS } mm_b
 typedef struct mm_thread {
     mm_entry *slot[MM_SLOTS];
     int entries;
-    uint64_t dense; /* of which product, */
-    int64_t row;    /* from which row on, buffer MM_A has A */
+    uint64_t dense; /* the number of the product whose A buffer MM_A has */
+    int64_t row;    /* the first row of A there */
     tess_room_kept buffer[MM_BUFFERS];
 } mm_thread;
 
@@ -329,10 +329,10 @@ typedef struct mm_panels {
     void *c;
     bool turn, make, pack; /* A is transposed or filled up; is made dense, if only as fp32; B is packed */
     int64_t depth;
-    int64_t rows, strip;    /* of a piece; */
-    int64_t wide;           /* a part has so many columns, in strips, of */
-    int64_t n0, n1;         /* those that are packed now; */
-    int64_t cols_of_a_part; /* each part packs so many of them */
+    int64_t rows, strip;    /* rows and columns of a piece */
+    int64_t wide;           /* columns of a part, which takes them strip by strip */
+    int64_t n0, n1;         /* the columns of B that are packed now */
+    int64_t cols_of_a_part; /* how many of them a part packs */
     uint32_t *panels;
     uint64_t number; /* where A is made dense; no other product has it */
 } mm_panels;
@@ -409,7 +409,7 @@ static int64_t columns_of_part(bool turn, int64_t depth)
     return most > MM_PART_COLS ? most : MM_PART_COLS;
 }
 
-/* How it is cut; *columns: so many columns of B are packed at a time. */
+/* Returns how a product is cut; *columns becomes the number of columns of B that are packed at a time. */
 static mm_panels cut_panels(const tess_mm *d, int64_t *columns)
 {
     const tess_dtype as = mm_as[d->in];
@@ -554,7 +554,7 @@ void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c)
 {
     mm_thread *t = thread_get();
     TESS_ASSERT(d->m > 0 && d->n > 0 && d->k > 0);
-    /* Elsewhere the library's plain product is C for any CPU, which is nobody's yardstick. */
+    /* On CPUs other than x86-64 the library's plain product is portable C, which is no yardstick. */
     if (d->plain && mm_as[d->in] == d->in && (ON_X86 || !mm_own))
         call(t, d, a, b, c);
     else

@@ -168,7 +168,7 @@ static void make_plan(plan *p)
     p->possible = choose(p);
 }
 
-/* Gives back what the library has made; with the lock held, and nobody uses a plan beyond it. */
+/* Gives back what the library has made. The caller holds the lock, without which no thread uses a plan. */
 static void forget_plans()
 {
     for (plan *p = table; p < table + SLOTS; p++) {

@@ -114,7 +114,7 @@ static void whole_tile(int64_t k, const float *a, const float *b, float *c, int6
 {
     tile(KERNEL_ROWS, k, a, b, c, ldc, acc);
 }
-/* One at the edge, of so many rows. */
+/* A tile at the edge, of n rows. */
 #define SOME_ROWS(n)                                                                                                   \
     case n:                                                                                                            \
         tile(n, k, a, b, c, ldc, acc);                                                                                 \

@@ -4,8 +4,9 @@
 #define TESS_MM_WIDTHS_IMPL_H
 #include "codelets/products/mm.h"
 
-/* With vectors of so many bits. pack_a takes m rows of A and pack_b n columns of B, of d->in, d->k deep; a panel at the
- * end is filled up, and behind A's there is room for one more vector. multiply has C (m,n) = [C +] A B [+ bias]. */
+/* A kernel for one width of vectors. pack_a takes m rows of A and pack_b n columns of B, of d->in, d->k deep; the last
+ * panel is filled up, and behind A's panels there is room for one more vector. multiply makes C (m,n) = [C +] A B
+ * [+ bias]. */
 typedef struct mm_kernel {
     int64_t rows; /* of a panel of A */
     void (*pack_a)(float *to, const void *a, const tess_mm *d, int64_t m);

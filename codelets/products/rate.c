@@ -80,7 +80,7 @@ static void *copy(void *arg)
     return NULL;
 }
 
-/* The sum of what so many cores do at the same time. */
+/* Returns the sum of the rates of `cores` cores that run body at the same time. */
 static double rate_of(const struct core *what, int cores, void *(*body)(void *))
 {
     struct core core[CORES];

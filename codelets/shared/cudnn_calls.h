@@ -150,9 +150,9 @@ static inline bool dnn_steady(dnn_descriptor config, uint32_t unwanted)
     return steady;
 }
 
-/* The first of the library's guesses of which it makes a plan with the same bits each time, and a workspace within the
- * room; `workspace` is the least there was where it is none. device: the library's description of one that is not here;
- * then the handle is NULL. */
+/* Takes the first of the library's guesses that makes a plan with the same bits each time and a workspace within the
+ * room; where none does, p->workspace is the least that a guess asked for. `device` is the library's description of a
+ * device that is not here; then the handle is NULL. */
 template <class OF>
 static inline void dnn_choose(dnn_plan<OF> *p, dnn_handle handle, dnn_descriptor device, size_t room)
 {
@@ -209,8 +209,8 @@ template <class OF> static inline void dnn_forget_plan(dnn_plan<OF> *p)
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
-/* What the library was asked for so far, by an op that has kernels of its own, too. There is room for so many plans:
- * more than any network has different ones of, since making one takes up to a second. */
+/* The plans that an op, which has kernels of its own too, has asked the library for so far. Making a plan takes up to a
+ * second, so PLANS is more than any network needs. */
 template <class OF, int PLANS> struct dnn_library {
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     bool on = false; /* said at the start, and the same from then on */
@@ -358,7 +358,8 @@ static inline bool dnn_is_right(dnn_library<OF, PLANS> *l, const dnn_tried *of, 
     for (char *r : result) free(r);
     return right;
 }
-/* The same of tensors that are made of noise, with as much of a worker's room; all of which is given back. */
+/* Returns dnn_is_right for tensors that are filled with noise, beside a room of worker->bytes; allocates all of these
+ * on the device, and frees them. */
 template <class OF, int PLANS, class RUN>
 static inline bool dnn_try(dnn_library<OF, PLANS> *l, const dnn_tried *of, int n, tess_view *worker, RUN run,
                            char *said, size_t room)

@@ -11,7 +11,7 @@ typedef struct tess_exact {
     int64_t odd; /* terms that are not finite */
 } tess_exact;
 
-/* The size of a finite x in three limbs, of which the first is *at; false where x is not finite. */
+/* Stores the size of a finite x in three limbs, the first of them limb *at; returns false where x is not finite. */
 TESS_INLINE bool tess_exact_split(double x, int *at, uint32_t limb[3])
 {
     union {

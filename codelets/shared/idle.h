@@ -5,7 +5,7 @@
 #define TESS_IDLE_H
 #include "codelets/shared/vector.h"
 
-enum { TESS_IDLE_ROWS = 64, TESS_IDLE_MOST = 256 }; /* of a block, the last of which may be shorter; blocks of a task */
+enum { TESS_IDLE_ROWS = 64, TESS_IDLE_MOST = 256 }; /* rows of a block, fewer in the last; blocks of a task at most */
 
 typedef struct tess_idle {
     int64_t rows, kept; /* in all; in blocks that are not idle, which lie at these places: */

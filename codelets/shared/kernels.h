@@ -109,7 +109,7 @@ static void launch(const tess_work *w, void (*kernel)(P...), int64_t blocks, int
     if (shared > 48 << 10)
         tess_cuda_check(w, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
                         "shared memory");
-    (void)cudaGetLastError(); /* of somebody before on this thread: an allocation that StarPU tried, say */
+    (void)cudaGetLastError(); /* clears an earlier error of this thread: an allocation that StarPU tried, say */
     kernel<<<(unsigned)blocks, (unsigned)threads, shared, (cudaStream_t)w->stream>>>(arg...);
     tess_cuda_check(w, cudaGetLastError(), "launch");
 }
@@ -124,8 +124,8 @@ static inline void copy_bytes(const tess_work *w, void *to, const void *from, si
 #endif
 
 /* Returns an attribute of the current device: the bytes of shared memory that a block may have, or that all blocks of a
- * multiprocessor share, of which the system takes 1 KiB for each (CUDA C++ Programming Guide, "Compute Capabilities").
- */
+ * multiprocessor share. The system takes 1 KiB of the latter for each block (CUDA C++ Programming Guide, "Compute
+ * Capabilities"). */
 static inline int device_attribute(cudaDeviceAttr which)
 {
     int device = 0, value = 0;
@@ -420,8 +420,8 @@ struct tess_cuda_mm {
     bool ta = false, tb = false, acc = false;
     const float *bias = NULL; /* or NULL */
     float *column_sum = NULL; /* or NULL: of A, stored (k,m), the sum of each of its columns; where the library can */
-    int64_t batch = 1, next_a = 0, next_b = 0, next_c = 0; /* so many products, plain ones, whose matrices are so far
-                                                              apart */
+    int64_t batch = 1, next_a = 0, next_b = 0, next_c = 0; /* products, several only without bias and column_sum;
+                                                              elements from a matrix to the next product's */
 };
 /* Runs one; returns whether column_sum was written. */
 bool tess_cuda_mm_run(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c);

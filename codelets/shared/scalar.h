@@ -3,10 +3,10 @@
  */
 #ifndef TESS_SCALAR_H
 #define TESS_SCALAR_H
-#include "runtime/tessera_elements.h"
+#include "runtime/tessera_runtime.h"
 #include <math.h>
 
-/* Nobody reads errno: said again as a function of its argument alone, it becomes the instruction. */
+/* Nothing reads errno: declared again as a function of its argument alone, sqrtf becomes the instruction. */
 #ifndef __cplusplus
 extern __attribute__((const)) float sqrtf(float);
 #endif
@@ -224,7 +224,7 @@ TESS_INLINE float tess_logf(float x)
 }
 
 /* A standard normal number of a place: Box and Muller's sqrt(-2 log u) cos(2 pi v) with u in (0, 1] from 24 random bits
- * and v from 32, of which the first two (rounded) are the quadrant. */
+ * and v from 32; the first two bits of v (rounded) are the quadrant. */
 TESS_INLINE float tess_normal_at(tess_random_key key, uint64_t at)
 {
     uint64_t place = 2 * at;

@@ -51,9 +51,9 @@
     f(op, f32, TESS_F32, __VA_ARGS__) f(op, bf16, TESS_BF16, __VA_ARGS__) f(op, f16, TESS_F16, __VA_ARGS__)
 
 /* The codelets of an op, from its body op(w, t). TESS_REAL leaves the cost to the runtime: no flops, the bytes of the
- * buffers, which is what most ops of this room move; TESS_REAL_COST takes it from op_cost(arg, t). Those of
- * TESS_REAL_EITHER have the same bits on CPU and GPU. A body of TESS_PART_COST comes in parts, of which
- * op_parts(cl, arg) says how many. */
+ * buffers, which is what most ops of this room move; TESS_REAL_COST takes it from op_cost(arg, t). Codelets of
+ * TESS_REAL_EITHER have the same bits on CPU and GPU. A body of TESS_PART_COST comes in as many parts as
+ * op_parts(cl, arg) returns. */
 #define TESS_REAL(op)        TESS_REAL_BODIES(op) TESS_CODELETS(op, op, )
 #define TESS_REAL_EITHER(op) TESS_REAL_BODIES(op) TESS_CODELETS(op, op, .either = true)
 #define TESS_REAL_COST(op)   TESS_REAL_COSTS(op, .parts = NULL)

@@ -109,7 +109,7 @@ WIDE_INLINE bool wide_any(wide_mask m)
 
 /* ---- products of blocks ------------------------------------------------------------------------------------------ */
 
-/* Of a tile of C that registers hold, of which AVX-512 and Arm have 32: rows, and at most so many vectors. */
+/* A tile of C that registers hold (AVX-512 and Arm have 32): its rows, and the vectors of a row at most. */
 #if WIDE == 16 || defined __aarch64__
 enum { WIDE_ROWS = 6, WIDE_VECTORS = 4 };
 #else

@@ -53,19 +53,8 @@ struct tess_range {
 /* Sets `near` and `near_bytes` for pretended ranks; a new graph has the values that the ranks found out. */
 void tess_graph_set_near(tess_graph *g, int near, int64_t bytes);
 
-/* Leaves this rank its part of every node (tensor_parallel.c). */
-void tess_tensor_split(tess_graph *g);
-/* Divides the rows of activations that are not sharded over the tensor dimension (sequence parallelism, divide.c). */
-void tess_tensor_divide(tess_graph *g);
-/* Inserts a node of one input at index `at`; its output is a copy of the input, for the caller to change. */
-tess_node *tess_node_insert(tess_graph *g, int at, const tess_op *op, tess_tensor *in, int block);
-/* Makes the tiles of parameters that have none yet (ready.c). */
-void tess_graph_ready(tess_graph *g);
 /* Returns the rows of a parameter's tile, for a matrix of that shape. */
 int64_t tess_rows_of_tile(const tess_graph *g, int64_t rows, int64_t columns);
-
-/* The ends of a region whose columns ranks share out (enter_leave.c); tensor_parallel.c puts them in. */
-extern const tess_op tess_op_enter, tess_op_leave;
 
 /* ---- mistakes (check.c) ---- */
 
@@ -87,25 +76,5 @@ void *tess_check_refuse(tess_tensor *const *in, int inputs);
 tess_status tess_check_sizes(const tess_node *n) TESS_NODISCARD;
 /* Checks values that an input is fed. */
 tess_status tess_check_ids(const tess_tensor *input, const int32_t *values, int64_t n) TESS_NODISCARD;
-/* Checks that a pipeline has a block for each of its chunks (pipeline.c). */
-tess_status tess_pipeline_check(const tess_graph *g) TESS_NODISCARD;
-/* Sets which sections of the pipeline use each parameter, [tensor][section] (pipeline.c). */
-void tess_pipeline_users(const tess_graph *g, bool *const *uses);
-
-/* ---- before a run (session.c) ---- */
-
-/* Checks that StarPU runs, with a disk if tiles rest there. Values from an earlier session are gone then. */
-tess_status tess_check_session(tess_graph *g) TESS_NODISCARD;
-/* Checks that the parameters which a step uses were drawn or loaded. */
-tess_status tess_check_params(const tess_graph *g, const bool *used) TESS_NODISCARD;
-
-/* ---- a graph and its steps (step_lifetime.c) ---- */
-
-/* Tells the steps of a graph that it is freed. */
-void tess_steps_orphan(tess_graph *g);
-/* Resets the steps of a graph for a new session. */
-void tess_steps_forget(tess_graph *g);
-/* Runs the late updates of g's parameters that are due, unless they belong to the step `but`. */
-tess_status tess_settle(tess_graph *g, const tess_step *but) TESS_NODISCARD;
 
 #endif

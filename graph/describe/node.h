@@ -1,9 +1,9 @@
 /* What an op is: the tensors of its node, and what it says of itself to the passes. */
 #ifndef TESS_NODE_H
 #define TESS_NODE_H
-#include "codelets/any.h"
+#include "codelets/generic.h"
 #include "graph/graph.h"
-#include "graph/tessera_op.h"
+#include "graph/tessera_ops.h"
 
 enum { TESS_MOST_INPUTS = 6, TESS_MOST_BESIDE = 4 };
 

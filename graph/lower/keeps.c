@@ -5,7 +5,7 @@
  *
  * The order is found block by block, one output after the other, each time the one that saves the most for its bytes
  * beside those that are kept already; then all blocks' are merged. Of equal ones those of later blocks come first,
- * which are kept for a shorter time. How many of the list are kept is the plan's to say (plan/ways.c), and bits do not
+ * which are kept for a shorter time. How many of the list are kept is the plan's to say (step/ways.c), and bits do not
  * depend on it: what one task makes with bits of its own, a product and its gelu, is kept together or made again
  * together.
  *

@@ -243,6 +243,10 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
 
 /* ---- the order of a pipeline (pipeline.c) ---- */
 
+/* Checks that a pipeline has a block for each of its chunks. */
+tess_status tess_pipeline_check(const tess_graph *g) TESS_NODISCARD;
+/* Sets which sections of the pipeline use each parameter, [tensor][section]. */
+void tess_pipeline_users(const tess_graph *g, bool *const *uses);
 /* A pass of a micro-batch through a chunk, and its start time in units: a forward pass takes 1, a backward pass 2. */
 struct tess_pass {
     int chunk;

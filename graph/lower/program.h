@@ -80,12 +80,4 @@ void tess_marks_apply(tess_program *p, const tess_uses *u, const tess_marks *m, 
 /* Returns the marks that the program has; tess_marks_free frees them (plan/apply.c). */
 tess_marks *tess_marks_read(const tess_program *p, const tess_uses *u);
 
-/* ---- what a plan asks of a step ---- */
-
-tess_program *tess_step_program(const tess_step *s);
-/* Returns TESS_INVALID once the parameters hold anything. */
-tess_status tess_check_place(tess_graph *of) TESS_NODISCARD;
-/* Records that `bytes` of a step's tiles, or with `all` of all tiles, need the disk. */
-void tess_step_note_disk(tess_step *s, bool all, uint64_t bytes);
-
 #endif

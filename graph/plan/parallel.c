@@ -6,7 +6,6 @@
  *     tess_plan_parallel(uses, seconds, alone, &p, chain);    // p.work / p.path: cores that could be busy on
  * average
  */
-#include "graph/lower/program.h"
 #include "graph/plan/heap_impl.h"
 #include "graph/plan/plan.h"
 #include <stdlib.h>
@@ -175,56 +174,4 @@ void tess_plan_parallel(const tess_uses *u, const double *seconds, const double 
     for (int i = 0; i < TESS_WIDTHS; i++) out->seconds[i] = schedule(u, &w, seconds, alone, (size_t)1 << i);
     tess_waits_free(&w);
     free(begin), free(after);
-}
-
-/* ---- a step's, by times that were measured ---- */
-
-/* What a task's time is in proportion to, among those of its codelet. */
-static double weight(const tess_task *t)
-{
-    const tess_cost c = t->cl->cost ? t->cl->cost(t->arg) : (tess_cost){0};
-    double bytes = c.bytes;
-    for (unsigned i = 0; i < t->nuse && !c.flops && !c.bytes; i++) bytes += (double)tess_tile_bytes(t->use[i].tile);
-    return c.flops > 0 ? c.flops : bytes + 1;
-}
-
-static const tess_profile_row *row_of(const tess_profile *p, const tess_codelet *cl)
-{
-    for (int i = 0; i < p->rows; i++)
-        if (p->row[i].dtype == cl->dtype && !strcmp(p->row[i].name, cl->name)) return &p->row[i];
-    return NULL;
-}
-
-void tess_step_parallelism(const tess_step *s, const tess_profile *measured, tess_parallelism *out)
-{
-    const tess_program *p = tess_step_program(s);
-    double *seconds = tess_alloc((p->tasks + 1) * sizeof *seconds), *sum = tess_alloc(sizeof measured->row);
-    double *alone = tess_alloc((p->tasks + 1) * sizeof *alone);
-    uint64_t *count = tess_alloc(sizeof measured->row);
-    for (int pass = 0; pass < 2; pass++)
-        for (size_t k = 0; k < p->tasks; k++) {
-            const tess_profile_row *r = row_of(measured, p->task[k].cl);
-            if (!r || !r->tasks) continue;
-            const size_t i = (size_t)(r - measured->row);
-            if (pass) {
-                seconds[k] = r->busy / (double)r->tasks * weight(&p->task[k]) * (double)count[i] / sum[i];
-                alone[k] = r->busy > 0 && r->alone < r->busy ? seconds[k] * r->alone / r->busy : seconds[k];
-            } else
-                sum[i] += weight(&p->task[k]), count[i]++;
-        }
-    tess_uses *u = tess_uses_list(p);
-    bool *chain = tess_alloc((p->tasks + 1) * sizeof *chain);
-    tess_plan_parallel(u, seconds, alone, out, chain);
-    for (size_t k = 0; k < p->tasks; k++) {
-        const tess_profile_row *r = chain[k] ? row_of(measured, p->task[k].cl) : NULL;
-        if (!r) continue;
-        out->chain[r - measured->row].tasks++;
-        out->chain[r - measured->row].seconds += alone[k];
-    }
-    tess_uses_free(u);
-    free(chain);
-    free(seconds);
-    free(alone);
-    free(sum);
-    free(count);
 }

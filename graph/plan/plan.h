@@ -31,8 +31,9 @@
  * counts what moves; order.c sorts them; room.c keeps the room that is left at each moment; prices.c finds which gaps
  * are worth their room, and how little can be moved at all; choose_tiles.c keeps gaps; plan_gpu.c and plan_ram.c make
  * the two levels of a machine; rehearse.c computes the time of a step as marked, rehearse_gpu.c with a GPU, and
- * parallel.c what its tasks allow on any number of cores; apply.c hands marks to the program; ways.c chooses among the
- * orders in which a step can be laid out; holds.c reads off a program what it holds; step/plan_text.c prints a plan. */
+ * parallel.c what its tasks allow on any number of cores; apply.c hands marks to the program; step/ways.c chooses among
+ * the orders in which a step can be laid out; holds.c reads off a program what it holds; step/plan_text.c prints a
+ * plan. */
 #ifndef TESS_PLAN_H
 #define TESS_PLAN_H
 #include "graph/graph.h"
@@ -241,8 +242,8 @@ void tess_plan_parallel(const tess_uses *u, const double *seconds, const double 
 
 /* ---- the two levels that there are ---- */
 
-/* gpu.c: marks tiles for the GPU, of whose memory `fixed` bytes are taken. A memory that is too small for the largest
- * task is TESS_INVALID, with the marks of a room in which nothing has to leave. */
+/* plan_gpu.c: marks tiles for the GPU, of whose memory `fixed` bytes are taken. A memory that is too small for the
+ * largest task is TESS_INVALID, with the marks of a room in which nothing has to leave. */
 tess_status tess_plan_gpu(const tess_uses *u, const tess_gpu_conf *conf, uint64_t fixed, tess_marks *m,
                           tess_gpu_placement *out) TESS_NODISCARD;
 /* plan_ram.c: marks tiles for RAM, after the GPU. With `all` it chooses homes for tiles that outlast the list; else

@@ -1,5 +1,5 @@
 /* Parameters at run time: drawing them, reaching one tile of them or of their optimizer state from outside. */
-#include "graph/lower/lower.h"
+#include "graph/step/step_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -39,5 +39,27 @@ void tess_step_forget_pending(tess_step *s);
 void tess_step_leave(tess_step *s);
 /* Returns the input that the loss, or this one of those that it adds, takes its targets from; NULL: none. */
 const tess_tensor *tess_step_targets(const tess_step *s, int loss);
+/* Makes the tiles of parameters that have none yet, once all of the graph is described (ready.c). */
+void tess_graph_ready(tess_graph *g);
+/* Returns TESS_INVALID once the parameters hold anything. */
+tess_status tess_check_place(tess_graph *of) TESS_NODISCARD;
+/* Records that `bytes` of a step's tiles, or with `all` of all tiles, need the disk. */
+void tess_step_note_disk(tess_step *s, bool all, uint64_t bytes);
+
+/* ---- before a run (session.c) ---- */
+
+/* Checks that StarPU runs, with a disk if tiles rest there. Values from an earlier session are gone then. */
+tess_status tess_check_session(tess_graph *g) TESS_NODISCARD;
+/* Checks that the parameters which a step uses were drawn or loaded. */
+tess_status tess_check_params(const tess_graph *g, const bool *used) TESS_NODISCARD;
+
+/* ---- a graph and its steps (step_lifetime.c) ---- */
+
+/* Tells the steps of a graph that it is freed. */
+void tess_steps_orphan(tess_graph *g);
+/* Resets the steps of a graph for a new session. */
+void tess_steps_forget(tess_graph *g);
+/* Runs the late updates of g's parameters that are due, unless they belong to the step `but`. */
+tess_status tess_settle(tess_graph *g, const tess_step *but) TESS_NODISCARD;
 
 #endif

@@ -53,11 +53,6 @@ static uint64_t unused_to_disk(const tess_step *s)
     return bytes;
 }
 
-tess_program *tess_step_program(const tess_step *s)
-{
-    return s->low.program;
-}
-
 static tess_status plan_ram(tess_step *s, const tess_place_conf *conf, uint64_t fixed, bool all, tess_placement *out)
 {
     tess_program *p = s->low.program;

@@ -13,7 +13,7 @@
  * A model of another kind is a file like gpt2.c and one line in models.def; see docs/add-a-model.md. */
 #ifndef TESSERA_NETWORKS_H
 #define TESSERA_NETWORKS_H
-#include "graph/tessera_cache.h"
+#include "graph/tessera_ops.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -4,9 +4,7 @@
 #define TESS_TRAIN_H
 #include "codelets/codelets.h"
 #include "graph/graph.h"
-#include "models/networks/tessera_networks.h"
 #include "models/train/config/config.h"
-#include "models/train/tessera_train.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -45,8 +43,8 @@ tess_status tess_explain_csv(const char *output, const char *file, FILE *out) TE
  * report.html in the output, or, of several runs, in the working directory. */
 tess_status tess_report_runs(const char *const *output, int runs, const char *file, FILE *out) TESS_NODISCARD;
 
-/* Finds what data.seq_length and the dtype of matrices are for who evaluates a directory with no configuration: those
- * of the run that a checkpoint is of, else all of a model's positions (at most 1024), in fp32. */
+/* Finds data.seq_length and the dtype of matrices for evaluating a directory that has no configuration: those of the
+ * run that wrote the checkpoint, else all of the model's positions (at most 1024), in fp32. */
 tess_status tess_eval_facts(const char *dir, int64_t *length, tess_dtype *dtype) TESS_NODISCARD;
 
 #ifdef __cplusplus

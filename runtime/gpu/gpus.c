@@ -113,9 +113,9 @@ int tess_cores(void)
 {
     const char *ncpu = getenv("STARPU_NCPU"); /* StarPU's own, which wins */
     int cores = tess_share_read()->cores;
-    /* A GPU's worker launches kernels and starts copies, and needs a core for it. StarPU leaves it one where nobody
-     * says how many CPU workers there are (_starpu_init_machine_config); told a number, it binds the last
-     * of those to the same core, where both poll. What the user reserves, StarPU takes off by itself. */
+    /* A GPU's worker launches kernels and starts copies, and needs a core for it. StarPU leaves it one where the
+     * number of CPU workers is not set (_starpu_init_machine_config); where it is, StarPU binds the last CPU worker to
+     * the same core, and both poll there. StarPU takes off by itself what the user reserves. */
     const char *kept = getenv("STARPU_RESERVE_NCPU");
     const int reserve = kept && atoi(kept) > 0 ? atoi(kept) : 0,
               gpus = tess_gpus() > reserve ? tess_gpus() - reserve : 0;

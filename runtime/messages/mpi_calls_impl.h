@@ -5,9 +5,9 @@
 #include <stdbool.h>
 
 typedef struct tess_mpi_profile {
-    /* After each MPI_Test: of which request, whether its status was asked for, whether it has ended. */
+    /* Called after each MPI_Test: its request, whether the status was asked for, whether the request has ended. */
     void (*tested)(const void *request, bool asks, bool ended);
-    /* After each send to that rank of the communicator. */
+    /* Called after each send to rank `to` of the communicator. */
     void (*sent)(MPI_Comm comm, int to);
     /* Returns whether this thread's MPI_Barrier is to be left out. */
     bool (*leaves_out_barrier)(void);

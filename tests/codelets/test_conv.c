@@ -1,8 +1,8 @@
 /* Convolutions beside sums written out in double: by the library, and as products of patches. */
 #define CHECK_MAIN
-#include "codelets/any/walk.h"
+#include "codelets/generic/conv_impl.h"
+#include "codelets/generic/walk.h"
 #include "codelets/products/mm.h"
-#include "codelets/windows/conv_impl.h"
 #include "tests/codelets/body.h"
 #include "tests/ops/convolutions.h"
 

@@ -1,7 +1,7 @@
 /* The functions that bodies are made of, against the C library in double; and what codelets do far from what
  * tests/ops/ describes. */
 #define CHECK_MAIN
-#include "codelets/any.h"
+#include "codelets/generic.h"
 #include "codelets/shared/vector.h"
 #include "tests/codelets/body.h"
 

@@ -2,7 +2,7 @@
  * with settings and two inputs (gated), and with a matrix of several tiles, an aux and scratch (mixed). */
 #ifndef TESS_TESTS_OWN_OPS_H
 #define TESS_TESTS_OWN_OPS_H
-#include "graph/tessera_op.h"
+#include "graph/tessera_ops.h"
 #include <string.h>
 
 /* ---- ema: y_t = x_t + decay y_t-1 ---- */

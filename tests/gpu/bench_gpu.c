@@ -4,7 +4,7 @@
  *     bench_gpu            all that
  *     bench_gpu pinning    how fast fresh RAM is had and pinned by all threads at once, which is what fills tiles first
  */
-#include "codelets/any.h"
+#include "codelets/generic.h"
 #include "codelets/shared/cudnn_choice.h"
 #include <cuda_runtime_api.h>
 #include <errno.h>

@@ -2,20 +2,20 @@
  * apart otherwise. Products are mm.cu's, over an emulated library: emulated_mm.cpp. */
 #include "tests/gpu/emulated_names.h"
 
-#include "codelets/any/cum_impl.h"
-#include "codelets/any/fold_cuda.h"
-#include "codelets/any/store_cuda.h"
 #include "codelets/attention/buckets_cuda_impl.h"
 #include "codelets/experts/balance_impl.h"
+#include "codelets/generic/conv_impl.h"
+#include "codelets/generic/cum_impl.h"
+#include "codelets/generic/dot_impl.h"
+#include "codelets/generic/fold_cuda.h"
+#include "codelets/generic/store_cuda.h"
 #include "codelets/ops/norm_cuda_impl.h"
 #include "codelets/optimizers/update_cuda_impl.h"
-#include "codelets/products/dot_impl.h"
 #include "codelets/products/product_cuda.h"
 #include "codelets/shared/cudnn_calls.h"
 #include "codelets/shared/cudnn_choice.h"
 #include "codelets/shared/exact.h"
 #include "codelets/shared/reduce.h"
 #include "codelets/shared/tensor_cores.h"
-#include "codelets/windows/conv_impl.h"
 
 #include "tests/emulated_bodies.h" /* the build writes it, from graph/ops.def */

@@ -1,6 +1,6 @@
 /* Chains of tasks: fewer of them, the same bits, whatever the network, the order of the list and the update. */
 #define CHECK_MAIN
-#include "graph/lower/lower.h"
+#include "graph/step/step_impl.h"
 #include "tests/graph/gpt.h"
 #include "tests/graph/nets.h"
 

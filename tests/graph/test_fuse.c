@@ -1,6 +1,6 @@
 /* Linears and gelus, additions and norms become one task where they may, and nowhere else. */
 #define CHECK_MAIN
-#include "graph/lower/lower.h"
+#include "graph/step/step_impl.h"
 #include "tests/graph/nets.h"
 
 /* What a program has, in tasks. */

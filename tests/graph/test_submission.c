@@ -2,7 +2,7 @@
  * own, and the order of a pipeline's passes leaves the bubble that theory says. This process takes the place of a rank;
  * the others are cut off. */
 #define CHECK_MAIN
-#include "graph/lower/lower.h"
+#include "graph/step/step_impl.h"
 #include "tests/graph/nets.h"
 
 enum { MICRO = 1, LAYERS = 96, LAYERS_CARRIED = 3 };

@@ -1,4 +1,5 @@
-/* any_map: each function of any.def on floats and on whole numbers, and a formula over operands that lie in all ways.
+/* any_map: each function of generic.def on floats and on whole numbers, and a formula over operands that lie in all
+ * ways.
  */
 #include "tests/ops/formula.h"
 
@@ -7,7 +8,7 @@ static const struct function {
     const char *kind;
 } function[] = {
 #define TESS_FN(name, operands, kind) {operands, #kind},
-#include "codelets/any.def"
+#include "codelets/generic.def"
 };
 
 static bool is_kind(int fn, const char *kind)

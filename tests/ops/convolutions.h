@@ -1,7 +1,7 @@
 /* Convolutions of all kinds, small ones. */
 #ifndef TESS_TESTS_CONVOLUTIONS_H
 #define TESS_TESTS_CONVOLUTIONS_H
-#include "codelets/any.h"
+#include "codelets/generic.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Formulas for the ops of any tensors, each value of which has a register of its own. */
 #ifndef TESS_TESTS_FORMULA_H
 #define TESS_TESTS_FORMULA_H
-#include "codelets/any.h"
+#include "codelets/generic.h"
 #include "tests/ops/ops.h"
 
 typedef struct any_draft {

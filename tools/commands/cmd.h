@@ -8,8 +8,9 @@ typedef struct command {
     void (*help)(FILE *out); /* what follows them in --help; may be NULL */
     /* argv[0] is the subcommand's name. The status is the exit code. */
     tess_status (*run)(int argc, char **argv);
-    /* Started as several ranks, rank 0 runs it alone and the others do nothing; else all run it. */
-    enum { CMD_ALL_RANKS, CMD_ONE_RANK, CMD_ONE_OF_RANKS /* and it acts as one of so many */ } ranks;
+    /* Who runs it when it is started as several ranks: all of them; rank 0 alone, as if it were the only one; or rank 0
+     * alone, as one of them. */
+    enum { CMD_ALL_RANKS, CMD_ONE_RANK, CMD_ONE_OF_RANKS } ranks;
 } command;
 
 /* Of the commands that take a configuration. */

@@ -31,7 +31,7 @@ const tess_config_use cmd_estimate_use = {
     "activation_checkpointing",
     required};
 
-/* By the program that simulates, of which one rank is there, and which makes no step. */
+/* Estimates in the program that simulates: one rank stands for all there, and makes no step. */
 static tess_status run_elsewhere(const option *options, int rest, char **argv)
 {
     tess_simulation simulation = {.must_fit = options[FITS].value};

@@ -39,7 +39,7 @@ typedef struct tess_simulated_gpus {
     tess_simulated_share share[TESS_SIMULATED_SHARES];
     int shares;
     double host_rate, host_latency; /* of the link to RAM, each way */
-    int host_gpus;                  /* which so many share */
+    int host_gpus;                  /* GPUs that share such a link */
     double peer_rate, peer_latency; /* between two of them, each way; 0: they have the link to RAM alone */
     bool pairs;                     /* some have one: */
     bool pair[TESS_SIMULATED_GPUS][TESS_SIMULATED_GPUS];
@@ -49,7 +49,7 @@ typedef struct tess_simulated_gpus {
 typedef struct tess_simulated_net {
     bool there;
     double rate, latency; /* bytes a second each way, seconds */
-    int rails; /* links of a node, which make up that rate, and each of which so many of its GPUs have; 1: one */
+    int rails;            /* links of a node, among which its GPUs and that rate are divided evenly */
     char topology[16]; /* "flat": each node's link, and nothing else that could be narrow; "fat tree", "dragonfly": */
     int below, above;  /* nodes of a switch; links from it to those that connect all, or between two groups; else 0 */
     int group;         /* switches of a dragonfly's group; else 0 */
@@ -64,7 +64,7 @@ typedef struct tess_simulated {
     bool has_drive;                   /* which is: */
     double drive_bytes;               /* its size; 0: not said */
     tess_drive drive;                 /* the slowest link of what lies on disk; */
-    double drive_share;               /* of its rates what it reaches while cores are busy */
+    double drive_share;               /* of its rates, which it reaches while cores are busy */
     double task_seconds;              /* that a task takes of its core beside its body */
     double message_rate;              /* of what a core carries between ranks of a node; 0: it takes nothing of cores */
     double matrix_share, copy_share;  /* of those rates, for codelets with flops and without that are none of: */
@@ -74,7 +74,7 @@ typedef struct tess_simulated {
     tess_simulated_point point[TESS_SIMULATED_POINTS];
     int points;
     tess_simulated_gpus gpus;
-    int nodes;              /* of which all of the above is one */
+    int nodes;              /* all of the above describes one of them */
     tess_simulated_net net; /* between them */
 } tess_simulated;
 
@@ -88,8 +88,8 @@ double tess_simulated_gpu_bound(const tess_simulated_gpus *g, tess_dtype t, tess
 /* Returns the seconds of a task's body on a GPU, or on one core while the others are busy too. */
 double tess_simulated_body_seconds(const tess_simulated *m, const tess_task *t, bool gpu);
 
-/* Which ranks are simulated. Of ranks that have the same to do one is there: the first of every `data` places of data
- * parallelism, each of which is `model` ranks, and of every `tensor` in a row (simulated_folded.c). */
+/* Which ranks are simulated. One rank is there for all that have the same to do: the first of every `data` places of
+ * data parallelism, where a place is `model` ranks, and of every `tensor` ranks in a row (simulated_folded.c). */
 typedef struct tess_fold {
     int model, data, tensor;
 } tess_fold;

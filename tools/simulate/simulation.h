@@ -32,9 +32,9 @@ tess_status tess_machine_write_here(const char *path) TESS_NODISCARD;
 /* As tess_bench, and adds to the file what codelets reached of this machine's rates; of several ranks, what messages
  * between them take of cores. */
 tess_status tess_bench_machine(const tess_config *c, int steps, const char *path, FILE *out) TESS_NODISCARD;
-/* Makes of a node the part that each of so many ranks on it has. */
+/* Reduces a node to the part that each of `ranks` ranks on it has. */
 tess_status tess_machine_part(tess_simulated *m, int ranks) TESS_NODISCARD;
-/* Checks that nodes where ranks are simulated are alike, with so many ranks on each node. */
+/* Checks that all nodes with simulated ranks have as many of them, where ranks_here ranks are on each node. */
 tess_status tess_platform_check(const tess_simulated *m, int ranks_here, tess_fold fold) TESS_NODISCARD;
 /* Writes what SimGrid and StarPU read of the machine and the ranks that are simulated, below a directory, which StarPU
  * takes for its home. */
@@ -42,7 +42,7 @@ tess_status tess_platform_write(const tess_simulated *m, int ranks_here, tess_fo
                                 const char *dir) TESS_NODISCARD;
 /* Refuses a disk tier on a machine without a drive. */
 tess_status tess_simulated_check_drive(const tess_simulated *m, const char *disk) TESS_NODISCARD;
-/* In the program that simulates, called by all ranks: makes steps on the machine, of which each has its part, and
+/* In the program that simulates, called by all ranks: makes steps on the machine, where each rank has its part, and
  * prints what they took there. */
 tess_status tess_simulate(const tess_config *c, const tess_simulated *part, const tess_cluster *cluster,
                           FILE *out) TESS_NODISCARD;

@@ -120,7 +120,7 @@ static tess_status read_arguments(int argc, char **argv)
         if (runs > MOST_RUNS) return tess_error(TESS_INVALID, WHERE, "more than %d combinations", MOST_RUNS);
     }
     sweep.run = tess_alloc((size_t)runs * sizeof *sweep.run);
-    sweep.runs = runs; /* a signal looks at so many */
+    sweep.runs = runs; /* set last: a signal goes through sweep.run up to here */
     return TESS_OK;
 }
 

@@ -8,6 +8,7 @@
  * enter is before what takes all rows, leave behind it. Where a part is on one side, parts add up on the way to the
  * other: forward when they leave, backward when they have entered. */
 #include "graph/lower/lower.h"
+#include "graph/lower/tensor/regions_impl.h"
 #include <string.h>
 
 tess_node *tess_node_insert(tess_graph *g, int at, const tess_op *op, tess_tensor *in, int block)

@@ -2,6 +2,7 @@
 #ifndef TESS_REGIONS_IMPL_H
 #define TESS_REGIONS_IMPL_H
 #include "graph/describe/param.h"
+#include "graph/lower/tensor/tensor.h"
 
 typedef struct tess_region {
     const tess_graph *g;
@@ -36,5 +37,12 @@ static inline int tess_beside_of(const tess_node *n, int64_t units, int64_t widt
 int tess_uses_of(const tess_graph *g, const tess_tensor *t);
 /* Returns the dimensions of a tensor, and stores how many. */
 const int64_t *tess_dims_of(const tess_tensor *t, int *rank);
+
+/* Divides the rows of activations that are not sharded over the tensor dimension (sequence parallelism, divide.c). */
+void tess_tensor_divide(tess_graph *g);
+/* Inserts a node of one input at index `at`; its output is a copy of the input, for the caller to change. */
+tess_node *tess_node_insert(tess_graph *g, int at, const tess_op *op, tess_tensor *in, int block);
+/* The ends of a region whose columns ranks share out (enter_leave.c). */
+extern const tess_op tess_op_enter, tess_op_leave;
 
 #endif

@@ -108,7 +108,7 @@ static size_t file_at(const struct stream *s, uint64_t at)
     return low;
 }
 
-/* The place among all of the one of so many that is held out: the middle of its part of them. */
+/* Returns where held-out sample `which` lies among all: in the middle of its part, one of s->apart equal ones. */
 static uint64_t held_at(const struct stream *s, uint64_t which)
 {
     return (uint64_t)((unsigned __int128)(2 * which + 1) * s->all / (2 * s->apart));
@@ -219,7 +219,7 @@ static void share_turns(tess_data *d, const tess_data_paths *paths)
     }
 }
 
-/* Where nobody says what ends a text, it is the byte 0 if tokens are bytes. */
+/* Where neither the caller nor the tokenizer names a token that ends a text, the byte 0 does, if tokens are bytes. */
 static void find_end_of_text(const tess_data_paths *paths, const tess_tokenizer *tokenizer, tess_data *d)
 {
     bool bytes = !tokenizer;

@@ -1,9 +1,9 @@
-/* Where the lines of a .jsonl are: the next one, and the number of one of which something is said. */
+/* Finds the next line of a .jsonl, and counts up to a line that an error is about. */
 #include "models/files/data/data_lines_impl.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Lines are counted only here, where somebody is to be told. */
+/* Lines are counted only here, where an error names one. */
 static uint64_t count_lines(const tess_map *file, uint64_t before)
 {
     enum { STRETCH = 4 << 20 };

@@ -16,7 +16,7 @@ struct pass {
     tess_index_writer *to;
     tess_ids ids;
     tess_example example;
-    uint64_t empty; /* the byte of the first example of which cutting leaves no target */
+    uint64_t empty; /* the byte of the first example that has no target left once it is cut */
 };
 
 static tess_status add_document(struct pass *p, const tess_line *line)

@@ -1,6 +1,6 @@
-/* The pickle by which torch.save says what its tensors are: a small machine's program, of which this is the part that
- * tensors need. In Python a pickle may call whatever it names; here it builds values of the kinds below, and the few
- * globals that it may name stand for what is done about them in this file. Nothing else is taken, and nothing runs.
+/* The pickle by which torch.save says what its tensors are: a program for a small machine. This file has the opcodes
+ * that tensors need. In Python a pickle may call whatever it names; here it builds values of the kinds below, and the
+ * few globals that it may name stand for code in this file. Nothing else is taken, and nothing of the pickle runs.
  */
 #include "models/files/safetensors/safetensors_impl.h"
 #include "models/text/base/text.h"
@@ -132,7 +132,7 @@ static tess_status read_bytes(struct machine *m, size_t n, const uint8_t **bytes
     return TESS_OK;
 }
 
-/* A number of so many bytes, little-endian. */
+/* Reads a little-endian number of `bytes` bytes. */
 static tess_status read_number(struct machine *m, int bytes, uint64_t *number)
 {
     const uint8_t *at = NULL;
@@ -236,7 +236,7 @@ static tess_status set_items(struct machine *m, const tess_pickled **items, size
     return TESS_OK;
 }
 
-/* Of lists it matters to nobody here what is in them. */
+/* What is appended to a list is dropped: no tensor needs it. */
 static tess_status append_items(struct machine *m)
 {
     return m->depth && above(m) >= 1 && top(m, 0)->kind == TESS_PICKLE_LIST

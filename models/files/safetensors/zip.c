@@ -69,7 +69,7 @@ static bool widen(const uint8_t *extra, size_t length, uint64_t *number[3])
     return true;
 }
 
-/* at: of the entry's header in the directory, of which `left` bytes are left. *taken: what it has of them. */
+/* Reads the entry whose header is at `at`, `left` bytes before the directory's end. *taken: the bytes of the header. */
 static tess_status read_entry(const char *file, const uint8_t *bytes, size_t n, const uint8_t *at, size_t left,
                               tess_zip_entry *e, size_t *taken)
 {

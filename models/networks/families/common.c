@@ -3,43 +3,6 @@
 #include <stdarg.h>
 #include <string.h>
 
-#define AT(member) offsetof(tess_common, member)
-const tess_field tess_common_fields[] = {{"initializer_range", TESS_FIELD_TRAINING, AT(init), 0.02, 0, NULL},
-                                         {"tie_word_embeddings", TESS_FIELD_BOOL, AT(tied), 1, 0, NULL},
-                                         /* What would make it another network. */
-                                         {"add_cross_attention", TESS_FIELD_ONLY, 0, 0, 0, "false"},
-                                         {"is_encoder_decoder", TESS_FIELD_ONLY, 0, 0, 0, "false"},
-                                         {"is_decoder", TESS_FIELD_ONLY, 0, 0, 0, "false"},
-                                         {"cross_attention_hidden_size", TESS_FIELD_ONLY, 0, 0, 0, "null"},
-                                         {"tie_encoder_decoder", TESS_FIELD_ONLY, 0, 0, 0, "false"},
-                                         {"chunk_size_feed_forward", TESS_FIELD_ONLY, 0, 0, 0, "0"},
-                                         {"pruned_heads", TESS_FIELD_ONLY, 0, 0, 0, "{}"},
-                                         {"quantization_config", TESS_FIELD_ONLY, 0, 0, 0, "null"},
-                                         {"rope_interleaved", TESS_FIELD_ONLY, 0, 0, 0, "false"},
-                                         {"use_mrope", TESS_FIELD_ONLY, 0, 0, 0, "false"},
-                                         {NULL, 0, 0, 0, 0, NULL}};
-const char tess_common_ignored[] =
-    /* Where it came from, and how a program that reads it holds it. */
-    "_* unsloth_* architectures torch_dtype dtype transformers_version attn_implementation use_flash_attn "
-    "use_flash_attention use_flash_attention_2 gradient_checkpointing torchscript use_bfloat16 tf_legacy_loss "
-    "tokenizer_class task_specific_params auto_map transformers.js_config is_llama_config "
-    "keys_to_ignore_at_inference neftune_noise_alpha "
-    /* The tokenizer's, or of how it was trained: the library reads none of them. */
-    "max_sequence_length model_max_length tokenizer_model_max_length tokenizer_padding_side "
-    /* It is only the order of sums, in a library that made them piece by piece. */
-    "pretraining_tp "
-    /* What else a call gives back. */
-    "use_cache return_dict output_attentions output_hidden_states output_scores "
-    /* Tokens by their meaning, and names of classes: data is ids. */
-    "bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id decoder_start_token_id id2label label2id "
-    "problem_type "
-    "finetuning_task "
-    /* Generation's, which older files carry. */
-    "prefix max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature "
-    "top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size "
-    "bad_words_ids num_return_sequences return_dict_in_generate forced_bos_token_id forced_eos_token_id "
-    "remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens";
-
 tess_tensor *tess_embed(const tess_network *in, tess_tensor *words, tess_tensor *places)
 {
     if (!in->positions) return tess_embedding(in->ids, words, places);

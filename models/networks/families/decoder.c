@@ -197,7 +197,7 @@ static tess_tensor *expert(const struct block *b, const char *name, tess_tensor 
     return tess_expert_linear(x, weights, stack);
 }
 
-/* Experts in the place of an mlp: each is a gated mlp, of which a row goes through a few. */
+/* Experts in the place of an MLP: each is a gated MLP, and a row passes through c->experts.chosen of them. */
 static tess_tensor *experts(const struct block *b, tess_tensor *x)
 {
     const tess_decoder_config *c = b->c;

@@ -19,7 +19,7 @@ const tess_field tess_encoder_fields[] = {
     {"tie_word_embeddings", TESS_FIELD_ONLY, 0, 0, 0, "true"},
     {"position_embedding_type", TESS_FIELD_ONLY, 0, 0, 0, "\"absolute\""},
     {NULL, 0, 0, 0, 0, NULL}};
-/* Of the program that the first models came from; nobody reads them. */
+/* Fields left over from the program that the first models came from; they are not read. */
 const char tess_encoder_ignored[] =
     "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type";
 

@@ -3,7 +3,7 @@
  * config.json, its positions and its heads are called. */
 #ifndef TESS_ENCODER_IMPL_H
 #define TESS_ENCODER_IMPL_H
-#include "models/networks/model/model.h"
+#include "models/networks/families/families.h"
 
 /* The numbers of such a family. */
 typedef struct tess_encoder {

@@ -1,6 +1,6 @@
 /* GPT-2 as Hugging Face describes it: learned positions, layernorm before attention and mlp, the head tied to the
  * embedding. Weights that the library stores as Conv1D, (in, out), are ours transposed. */
-#include "models/networks/model/model.h"
+#include "models/networks/families/families.h"
 #include <math.h>
 
 struct gpt2 {

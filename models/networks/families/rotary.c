@@ -12,7 +12,7 @@ struct begin {
 static const char kinds[] = TESS_ROTARY_KINDS;
 const tess_field tess_rotary_fields[] = {
     {"max_position_embeddings", TESS_FIELD_INT, AT(trained_positions), 2048, 1, NULL},
-    /* Two spellings, of which the later one has the base inside. */
+    /* There are two spellings; the later one, rope_parameters, has the base inside. */
     {"rope_theta", TESS_FIELD_REAL, AT(base), 10000, 1, NULL},
     {"rope_parameters", TESS_FIELD_OBJECT, 0, 0, 0, NULL},
     {"rope_scaling", TESS_FIELD_ALIAS, 0, 0, 0, "rope_parameters"},

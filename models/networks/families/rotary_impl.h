@@ -1,7 +1,7 @@
 /* Positions that turn the heads of q and k, as config.json has them in both spellings. */
 #ifndef TESS_ROTARY_IMPL_H
 #define TESS_ROTARY_IMPL_H
-#include "models/networks/model/model.h"
+#include "models/networks/families/families.h"
 
 /* As in tess_rope_kind, and more; SU is an earlier name of longrope. */
 enum { TESS_ROTARY_DYNAMIC = TESS_ROPE_LONG + 1, TESS_ROTARY_SU };

@@ -2,7 +2,7 @@
  * of the mean square, matrices have no bias, and what is known of positions is a bias of logits by their distance, one
  * table for all layers of each side. The first version has a mlp with relu and a head that is the embedding, scaled;
  * the second a gated one and a head of its own. */
-#include "models/networks/model/model.h"
+#include "models/networks/families/families.h"
 #include <math.h>
 
 struct t5 {
@@ -53,13 +53,12 @@ static tess_status check(const tess_family *f, const void *numbers, const char *
 struct side {
     const struct t5 *c;
     tess_graph *g;
-    const char *name;    /* "encoder" or "decoder" */
-    tess_tensor *bias;   /* of its own attention, by distance */
-    tess_tensor *bounds; /* of its own attention */
-    tess_tensor
-        *memory; /* what the encoder made, (B, T, C), and what of it each row may see; NULL: it is the encoder */
-    tess_tensor *visible;
-    tess_cache *cache; /* of the decoder */
+    const char *name;     /* "encoder" or "decoder" */
+    tess_tensor *bias;    /* of its own attention, by distance */
+    tess_tensor *bounds;  /* of its own attention */
+    tess_tensor *memory;  /* of the decoder: the encoder's output, (B, T, C); NULL: the cache has its keys and values */
+    tess_tensor *visible; /* the places of the encoder's output that each row of the decoder may attend to */
+    tess_cache *cache;    /* of the decoder */
     bool causal;
 };
 

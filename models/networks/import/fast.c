@@ -1,5 +1,5 @@
-/* Patterns become the fast ops of a graph: what nodes make together is made again by one op, over the same tiles, and
- * what nobody reads any more is left out by the step. Where tiles do not lie as the op takes them, nodes stay. */
+/* Patterns become the fast ops of a graph: one op computes over the same tiles what several nodes compute together, and
+ * the step leaves out nodes that are no longer read. Where tiles do not lie as the op takes them, the nodes stay. */
 #include "models/networks/import/patterns.h"
 #include <string.h>
 

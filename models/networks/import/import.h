@@ -64,6 +64,7 @@ tess_status tess_import_batch_of(const tess_import *n, int input, int32_t *value
 
 /* ---- as a model (import_model.c) ---- */
 
+extern const struct tess_family tess_family_import; /* what it says in the place of a family */
 /* Returns what tells networks apart, a JSON object in a new string. */
 char *tess_import_summary(const tess_import *n);
 tess_status tess_import_network(const tess_model *m, tess_graph *g, const tess_build *b,

@@ -264,7 +264,7 @@ bool tess_pattern_norm(net *n, int v, pattern *p)
 
 /* ---- attention ---- */
 
-/* softmax over the last dimension; sets what of. */
+/* The value is a softmax over the last dimension; sets what it is taken of. */
 static bool is_softmax(net *n, int v, int *scores)
 {
     int in[3], e[3], sum, most, of;
@@ -387,7 +387,7 @@ bool tess_pattern_attention(net *n, const node *of, pattern *p)
 
 /* ---- products, tables and the loss ---- */
 
-/* A parameter (out, in) as it is kept, of which a product takes the second dimension; -1: it is none. */
+/* Returns the parameter, kept as (out, in), whose second dimension a product contracts; -1 if v is none. */
 static int is_matrix(net *n, int v, int contracted)
 {
     const node *m = made(n, v);

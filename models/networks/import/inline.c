@@ -31,7 +31,8 @@ static bool is_cheap_map(const node *of)
     return !strcmp(of->op, "map") && fn && tess_fn_is_cheap(tess_fn_find(fn));
 }
 
-/* All readers are cheap maps that are read by the last of them in the end, and by nobody else. */
+/* Returns whether all readers of v are cheap maps, and the last of them reads all others: through cheap maps with one
+ * reader each, or directly. */
 bool tess_form_is_inlined(const building *b, int v)
 {
     const int first = b->readers[v], end = b->readers[v + 1];

@@ -1,9 +1,10 @@
 /* Layers of an exported network: runs of nodes that are alike, one behind the other, where one tensor alone goes from
- * each to the next. They are blocks, as a family's layers are: what is kept of one that is computed again is its input,
- * and a pipeline is cut between them.
+ * each to the next. They are blocks, as a family's layers are: recomputation keeps a block's input alone, and a
+ * pipeline is cut between blocks.
  *
- * Between two nodes there is a cut where what parameters and samples made, and later nodes read, is one value. Nodes
- * between two cuts are a segment. So many segments as are repeated, the longest run first, are a layer. */
+ * There is a cut between two nodes where exactly one value that depends on parameters and samples is still to be read.
+ * The nodes between two cuts are a segment. A layer is a group of segments that repeats; the longest run of such groups
+ * is marked first. */
 #include "models/networks/import/import_impl.h"
 #include "models/text/base/mapped.h"
 #include <stdlib.h>

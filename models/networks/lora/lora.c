@@ -14,20 +14,6 @@
 
 /* ---- names, here and in files ---- */
 
-/* What the name of a part ends with; NULL: it is none. */
-static const char *part_end(const char *name)
-{
-    static const char *const end[] = {TESS_LORA_A, TESS_LORA_B, TESS_LORA_M};
-    for (size_t k = 0; k < sizeof end / sizeof *end; k++)
-        if (tess_ends(name, end[k])) return end[k];
-    return NULL;
-}
-
-bool tess_lora_is_part(const char *name)
-{
-    return part_end(name) != NULL;
-}
-
 double tess_lora_scale(const tess_lora *l)
 {
     return l->alpha / (l->rslora ? sqrt((double)l->r) : (double)l->r);
@@ -37,7 +23,7 @@ void tess_lora_file_name(const tess_model *m, const char *name, char full[static
 {
     char of[512];
     snprintf(of, sizeof of, "%s", name);
-    const char *end = part_end(name);
+    const char *end = tess_lora_part(name);
     if (end) snprintf(of, sizeof of, "%.*s.weight", (int)(strlen(name) - strlen(end)), name);
     snprintf(full, 512, "%s%.400s", tess_names_have(m->family->bare, of) ? "" : m->family->prefix, name);
 }
@@ -70,7 +56,7 @@ bool tess_lora_has(const tess_model *m, const tess_tensor *p)
 {
     const char *name = tess_tensor_name(p);
     json_t *saved = tess_lora_list(m->lora->saved);
-    bool has = tess_lora_is_part(name);
+    bool has = tess_lora_part(name) != NULL;
     for (size_t i = 0; i < json_array_size(saved); i++)
         has |= is_within(json_string_value(json_array_get(saved, i)), name);
     json_decref(saved);

@@ -15,9 +15,6 @@
 #include <jansson.h>
 
 #define TESS_LORA_PREFIX "base_model.model." /* PEFT's, of each tensor */
-#define TESS_LORA_A      ".lora_A.weight"    /* what its parameters' names end with */
-#define TESS_LORA_B      ".lora_B.weight"
-#define TESS_LORA_M      ".lora_magnitude_vector"
 
 typedef struct tess_lora {
     int64_t r;
@@ -49,8 +46,6 @@ json_t *tess_lora_list(const char *text);
 /* Returns whether a parameter is the adapter's, which is trained where anything is: its A's, B's and m's, and the
  * modules that are saved with them. */
 bool tess_lora_has(const tess_model *m, const tess_tensor *p);
-/* Returns whether a parameter is an adapter's A, B or m. */
-bool tess_lora_is_part(const char *name);
 /* Writes the name that a parameter has in model.safetensors, where an adapter's goes by its linear's. */
 void tess_lora_file_name(const tess_model *m, const char *name, char full[static 512]);
 /* Returns the adapter's tensor that a parameter is; NULL: there is none. */

@@ -239,7 +239,7 @@ tess_status tess_lora_load(const tess_model *m, tess_graph *g, uint64_t seed)
             TESS_TRY(load_part(m, p));
         else if (tess_ends(tess_tensor_name(p), TESS_LORA_M))
             TESS_TRY(load_lengths(g, p));
-        else if (tess_lora_is_part(tess_tensor_name(p)))
+        else if (tess_lora_part(tess_tensor_name(p)))
             TESS_TRY(tess_param_init(p, seed));
     }
     return TESS_OK;

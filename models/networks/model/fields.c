@@ -1,7 +1,45 @@
 /* Reading a Hugging Face config.json by a family's table of fields: every field is known or an error. */
-#include "models/networks/lora/lora.h"
+#include "models/networks/model/model.h"
 #include <jansson.h>
 #include <string.h>
+
+/* The keys that config.json of each family may have. */
+#define AT(member) offsetof(tess_common, member)
+static const tess_field common_fields[] = {{"initializer_range", TESS_FIELD_TRAINING, AT(init), 0.02, 0, NULL},
+                                           {"tie_word_embeddings", TESS_FIELD_BOOL, AT(tied), 1, 0, NULL},
+                                           /* What would make it another network. */
+                                           {"add_cross_attention", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+                                           {"is_encoder_decoder", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+                                           {"is_decoder", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+                                           {"cross_attention_hidden_size", TESS_FIELD_ONLY, 0, 0, 0, "null"},
+                                           {"tie_encoder_decoder", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+                                           {"chunk_size_feed_forward", TESS_FIELD_ONLY, 0, 0, 0, "0"},
+                                           {"pruned_heads", TESS_FIELD_ONLY, 0, 0, 0, "{}"},
+                                           {"quantization_config", TESS_FIELD_ONLY, 0, 0, 0, "null"},
+                                           {"rope_interleaved", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+                                           {"use_mrope", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+                                           {NULL, 0, 0, 0, 0, NULL}};
+static const char common_ignored[] =
+    /* Where it came from, and how a program that reads it holds it. */
+    "_* unsloth_* architectures torch_dtype dtype transformers_version attn_implementation use_flash_attn "
+    "use_flash_attention use_flash_attention_2 gradient_checkpointing torchscript use_bfloat16 tf_legacy_loss "
+    "tokenizer_class task_specific_params auto_map transformers.js_config is_llama_config "
+    "keys_to_ignore_at_inference neftune_noise_alpha "
+    /* The tokenizer's, or of how it was trained: the library reads none of them. */
+    "max_sequence_length model_max_length tokenizer_model_max_length tokenizer_padding_side "
+    /* It is only the order of sums, in a library that made them piece by piece. */
+    "pretraining_tp "
+    /* What else a call gives back. */
+    "use_cache return_dict output_attentions output_hidden_states output_scores "
+    /* Tokens by their meaning, and names of classes: data is ids. */
+    "bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id decoder_start_token_id id2label label2id "
+    "problem_type "
+    "finetuning_task "
+    /* Generation's, which older files carry. */
+    "prefix max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature "
+    "top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size "
+    "bad_words_ids num_return_sequences return_dict_in_generate forced_bos_token_id forced_eos_token_id "
+    "remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens";
 
 enum { TABLES = 4, MOST = 256 };
 
@@ -10,13 +48,13 @@ enum { TABLES = 4, MOST = 256 };
 static const tess_field *table(const tess_family *f, int k)
 {
     static const tess_field none[] = {{NULL, 0, 0, 0, 0, NULL}};
-    const tess_field *const all[TABLES] = {f->field, f->shared, f->rotary, tess_common_fields};
+    const tess_field *const all[TABLES] = {f->field, f->shared, f->rotary, common_fields};
     return all[k] ? all[k] : none;
 }
 /* The names that are ignored, behind a table of fields. */
 static const char *ignored(const tess_family *f, int k)
 {
-    return k == 0 ? f->ignored : k == TABLES - 1 ? tess_common_ignored : NULL;
+    return k == 0 ? f->ignored : k == TABLES - 1 ? common_ignored : NULL;
 }
 
 /* The length of the word at *word, behind the blank that it begins with. */
@@ -173,7 +211,7 @@ static tess_status read_numbers(const char *where, const char *name, const json_
     return TESS_OK;
 }
 
-/* A number a pair, of which there are no more than that. */
+/* Reads one number for each pair of rotary dimensions, at most TESS_MOST_PAIRS of them. */
 static tess_status read_list(const tess_field *d, const char *where, const char *name, const json_t *value,
                              tess_list *out)
 {
@@ -282,8 +320,7 @@ static bool differs(const tess_field *d, const char *a, const char *b)
     return is_layers(d) && memcmp(a + words, b + words, sizeof((tess_layers *)NULL)->second);
 }
 
-/* The next field behind `after` (NULL: the first) in which two structs differ; NULL: there is none. */
-static const tess_field *next_other(const tess_family *f, const void *a, const void *b, const tess_field *after)
+const tess_field *tess_fields_next_other(const tess_family *f, const void *a, const void *b, const tess_field *after)
 {
     _Static_assert(sizeof(double) == sizeof(int64_t), "every number of a struct has eight bytes");
     bool behind = after == NULL;
@@ -473,38 +510,4 @@ tess_status tess_fields_read(const tess_family *f, const char *where, const char
     free(r);
     json_decref(root);
     return status;
-}
-
-/* ---- two models ---- */
-
-static tess_status same_adapters(const char *path, const tess_lora *then, const tess_lora *now)
-{
-    char a[32], b[32];
-    if (!then != !now)
-        return tess_error(TESS_INVALID, path, "is of a run %s adapters, the configuration %s them",
-                          then ? "with" : "without", now ? "has" : "lacks");
-    const char *field = then ? tess_lora_differ(then, now, a, b) : NULL;
-    if (!field) return TESS_OK;
-    return tess_error(TESS_INVALID, path, "its adapters have %s %s, the configuration's %s", field, a, b);
-}
-
-tess_status tess_model_same(const char *path, const tess_model *then, const tess_model *now, bool say)
-{
-    char a[32] = "", b[32] = "";
-    if (then->family != now->family)
-        return tess_error(TESS_INVALID, then->dir,
-                          "holds a %s, the configuration a %s (the checkpoint is of another model)",
-                          then->family->architecture, now->family->architecture);
-    if (then->import && strcmp(then->json, now->json) != 0)
-        return tess_error(TESS_INVALID, then->dir, "its graph.json is of another network than the configuration's");
-    for (const tess_field *d = NULL; (d = next_other(now->family, then->numbers, now->numbers, d));) {
-        tess_field_text(d, then->numbers, a);
-        tess_field_text(d, now->numbers, b);
-        if (d->kind != TESS_FIELD_TRAINING && d->kind != TESS_FIELD_TRAINING_OR_NULL)
-            return tess_error(TESS_INVALID, then->dir,
-                              "its model has %s %s, the configuration's %s (the checkpoint is of another model)",
-                              d->name, a, b);
-        if (say) tess_note("resuming with another model.%s: %s, the checkpoint's run had %s", d->name, b, a);
-    }
-    return same_adapters(path, then->lora, now->lora);
 }

@@ -10,7 +10,6 @@
  * A new family is told in docs/add-a-model.md. */
 #ifndef TESS_MODEL_H
 #define TESS_MODEL_H
-#include "models/networks/import/import.h"
 #include "models/networks/networks.h"
 
 /* ---- config.json ------------------------------------------------------------------------------------------------- */
@@ -49,10 +48,8 @@ typedef struct tess_common {
     int64_t layers, tied;
     double init;
 } tess_common;
-/* common.c has the fields that every family has at Hugging Face, and the names that are ignored of every family. A
+/* fields.c has the fields that every family has at Hugging Face, and the names that are ignored of every family. A
  * family's own of the same name come before them. */
-extern const tess_field tess_common_fields[];
-extern const char tess_common_ignored[];
 /* rotary.c has those of families with rotary positions (rotary_impl.h). */
 extern const tess_field tess_rotary_fields[];
 
@@ -118,12 +115,6 @@ struct tess_family {
     const char *extra;      /* stored, no parameters, and may be left alone */
     const char *fresh;      /* parameters that files may lack, and which are drawn then */
 };
-/* Returns whether positions of sequences of that length turn by the list for long ones (rotary.c). */
-bool tess_rotary_long(const tess_family *f, const void *numbers, int64_t length);
-extern const tess_family tess_family_import; /* what an imported network says in the place of one (import/model.c) */
-#define TESS_MODEL(name) extern const tess_family tess_family_##name;
-#include "models/networks/families/models.def"
-#undef TESS_MODEL
 
 /* ---- what families describe networks with (common.c) ------------------------------------------------------------- */
 
@@ -168,13 +159,13 @@ tess_status tess_heads_check(const char *where, const char *width, int64_t wide,
 enum { TESS_MODEL_NUMBERS = 2048 };
 struct tess_model {
     const tess_family *family;
-    char *dir;                /* NULL: from an object */
-    char *json;               /* the whole config.json */
-    tess_safetensors *states; /* of a checkpoint, opened with it: another run may remove it; NULL: it is none */
-    tess_import *import;      /* of a graph.json, in the place of a family; NULL: there is none */
-    struct tess_lora *lora;   /* adapters (lora.h), and alone trained; NULL: none */
-    tess_save_dtype stored;   /* as its weights are written */
-    bool drawn;               /* its weights are drawn, and those of the directory left alone */
+    char *dir;                  /* NULL: from an object */
+    char *json;                 /* the whole config.json */
+    tess_safetensors *states;   /* of a checkpoint, opened with it: another run may remove it; NULL: it is none */
+    struct tess_import *import; /* of a graph.json, in the place of a family; NULL: there is none */
+    struct tess_lora *lora;     /* adapters (lora.h), and alone trained; NULL: none */
+    tess_save_dtype stored;     /* as its weights are written */
+    bool drawn;                 /* its weights are drawn, and those of the directory left alone */
     _Alignas(16) char numbers[TESS_MODEL_NUMBERS];
 };
 
@@ -182,6 +173,8 @@ struct tess_model {
 tess_status tess_fields_read(const tess_family *f, const char *where, const char *json, void *numbers) TESS_NODISCARD;
 /* Returns whether two names are of one field. */
 bool tess_fields_same(const tess_family *f, const char *a, const char *b);
+/* Returns the next field behind `after` (NULL: the first) in which two structs differ; NULL: there is none. */
+const tess_field *tess_fields_next_other(const tess_family *f, const void *a, const void *b, const tess_field *after);
 /* Returns whether null is a value of the field that this name has. */
 bool tess_field_takes_null(const tess_family *f, const char *name);
 /* Writes a field's value as config.json has it. */
@@ -219,6 +212,12 @@ char *tess_pattern_expression(const char *pattern);
 /* Returns in how many letters the nearest name that the pattern describes differs from this one. */
 size_t tess_pattern_distance(const char *pattern, const char *name);
 
+/* What the names of an adapter's parameters end with (lora.h). */
+#define TESS_LORA_A ".lora_A.weight"
+#define TESS_LORA_B ".lora_B.weight"
+#define TESS_LORA_M ".lora_magnitude_vector"
+/* Returns which of them the name of an adapter's A, B or m ends with; NULL: it is none of these. */
+const char *tess_lora_part(const char *name);
 /* Which parameters' states are meant: adapters are kept without the base beside which they are trained. */
 typedef enum tess_states_of_what { TESS_STATES_ALL, TESS_STATES_TRAINED, TESS_STATES_BASE } tess_states_of_what;
 /* Opens the states in a directory. */

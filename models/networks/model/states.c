@@ -1,7 +1,7 @@
 /* The states of a graph's parameters to and from files: of each parameter the master, and the moments of the optimizer
  * that trains it (NAME.exp_avg and NAME.exp_avg_sq of AdamW), all of (rows, columns). They are what of a checkpoint a
  * network needs; the rest of one, and how it comes to be whole, is training's (train/checkpoint/checkpoint.h). */
-#include "models/networks/lora/lora.h"
+#include "models/networks/model/model.h"
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +13,19 @@ char *tess_states_name(const tess_tensor *p, tess_part part)
     return tess_format("%s%s%s", tess_tensor_name(p), moment ? "." : "", moment ? moment : "");
 }
 
+const char *tess_lora_part(const char *name)
+{
+    static const char *const end[] = {TESS_LORA_A, TESS_LORA_B, TESS_LORA_M};
+    for (size_t k = 0; k < sizeof end / sizeof *end; k++)
+        if (tess_ends(name, end[k])) return end[k];
+    return NULL;
+}
+
 /* What is not meant has nothing. */
 static int parts_of(const tess_tensor *p, tess_states_of_what of)
 {
     if (of == TESS_STATES_TRAINED && tess_param_frozen(p)) return 0;
-    if (of == TESS_STATES_BASE && tess_lora_is_part(tess_tensor_name(p))) return 0;
+    if (of == TESS_STATES_BASE && tess_lora_part(tess_tensor_name(p))) return 0;
     return tess_param_parts(p);
 }
 

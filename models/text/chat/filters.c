@@ -242,7 +242,7 @@ TPL_BODY(t_items)
     return tess_tpl_call(r, tess_tpl_member(r, self, "items", 5), a);
 }
 
-/* The order of two keys, of which the cases of letters do not count unless they are to. */
+/* Returns the order of two keys. Upper and lower case differ only where `cases` is set. */
 static int compare_keys(tess_tpl_run *r, tess_tpl_value a, tess_tpl_value b, bool cases)
 {
     if (!cases) a = tess_tpl_lower(r, a, false), b = tess_tpl_lower(r, b, false);

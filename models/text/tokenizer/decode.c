@@ -50,8 +50,8 @@ char *tess_tokenizer_decode(const tess_tokenizer *t, const int32_t *ids, size_t 
 
 /* ---- as they come ---- */
 
-/* A text's end depends on the tokens before it: the ids from `from` on are decoded anew with each that comes, and what
- * is longer than the text of those before `read` is new, once it ends with a whole character. */
+/* A token's text depends on the tokens before it: with each new id, all ids from `from` on are decoded again. The new
+ * text is what follows the text of [from, read), once it ends with a whole character. */
 struct tess_decoding {
     const tess_tokenizer *t;
     tess_ids ids;

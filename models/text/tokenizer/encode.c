@@ -98,8 +98,8 @@ static tess_status encode_word(void *user, const char *word, size_t n)
 
 /* ---- the stages ---- */
 
-/* Pushes a token that was found up to *end, and those that lie in blanks which it took along, but for one of which
- * those leave nothing; the next one behind them is found then, up to which text goes from *end on. */
+/* Pushes the added token that ends at *end, and those that follow it without text between, but for one that lies wholly
+ * in blanks which the token before it took along. Then finds the next one: text goes from *end to *next_begin. */
 static void push_added(struct tess_encoding_state *s, const tess_added_set *set, const char *text, size_t n,
                        const tess_added **added, size_t *scan, size_t *end, size_t *next_begin, size_t *next_end)
 {

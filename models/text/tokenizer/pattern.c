@@ -105,8 +105,8 @@ tess_status tess_pattern_find(const tess_pattern *p, pcre2_match_data *match, co
     return TESS_OK;
 }
 
-/* Patterns of the families, none of which takes a letter and the blank behind it, or is decided by what lies further
- * away than the character behind the blank. */
+/* Patterns of the model families. No match has a letter and the blank behind it, and none depends on text further away
+ * than the character behind that blank. */
 static const char *const WORDS[] = {
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "

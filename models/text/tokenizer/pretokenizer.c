@@ -364,8 +364,8 @@ void tess_cutting_start(tess_cutting *c, const char *text, size_t length, bool f
     c->held = false;
 }
 
-/* The first split of a part is gone on with from call to call, since the part may be the whole of a file. A search that
- * begins anew behind a piece finds what one that went on would: no piece is joined to the one before it. */
+/* The first split of a part goes on from call to call, since the part may be a whole file. A search that begins again
+ * behind a piece finds the same pieces as one that never stopped: no piece is joined to the one before it. */
 tess_status tess_cutting_next(tess_cutting *c, size_t bytes)
 {
     const struct tess_split *split = c->p->split;

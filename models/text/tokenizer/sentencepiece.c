@@ -1,5 +1,5 @@
-/* Reading a tokenizer.model of sentencepiece: a message of Google's protobuf, out of which the object is made that
- * tokenizer.json has. Of the message these fields count:
+/* Reads a tokenizer.model of sentencepiece, a message of Google's protobuf, and makes the object from it that a
+ * tokenizer.json would hold. These fields of the message count:
  *
  *     1: a piece each      1: its text, 2: its score (a float), 3: its kind
  *     2: how it was trained    3: the model's kind, 24: blanks end words

@@ -1,5 +1,5 @@
-/* Words met lately and their ids, so that a word which comes again is not merged again. A word has one place, by its
- * hash; another one takes it over. When the room for the bytes and ids is full, all begin anew. */
+/* Words met lately and their ids, so that a word which comes again is not merged again. A word's hash gives it one
+ * slot, and the next word with that slot replaces it. When the room for bytes and ids is full, all words go. */
 #include "models/text/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>

@@ -91,7 +91,7 @@ static void print(void *of, FILE *out, tess_bench_run *b, double median, const t
 
 tess_status tess_bench(const tess_config *c, int steps, FILE *out)
 {
-    tess_yardstick y; /* of which its tasks reach a share */
+    tess_yardstick y; /* measured for tess_efficiency_keep, which divides by it */
     if (tess_ranks() == 1 && tess_gpus() == 0 && !tess_yardstick_known(&y))
         TESS_TRY(tess_yardstick_read(NULL, false, &y));
     return tess_bench_told(c, steps, out, NULL, print, NULL);

@@ -20,7 +20,7 @@ struct writing {
     size_t codelets;
 };
 
-/* The seconds of such a task in earlier runs; 0: nobody knows. */
+/* Returns the mean seconds of such a task in earlier runs, or 0 if they are not known. */
 static double measured(struct writing *w, const tess_listed_task *t)
 {
     size_t k = 0;

@@ -59,7 +59,7 @@ done:
     return status;
 }
 
-/* As so many ranks, which a launcher starts. */
+/* Has mpirun start the program as s->ranks ranks, which make the steps again. */
 static tess_status launch(const tess_side *s, const char *steps, const char *program)
 {
     char *ranks = tess_format("%d", s->ranks);

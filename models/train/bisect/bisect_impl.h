@@ -109,7 +109,7 @@ typedef struct tess_difference {
     tess_differs kind;
     int64_t step, steps;   /* steps: that were compared */
     uint64_t tiles;        /* that were compared */
-    int rank, ranks, side; /* side: of the run of which that is so */
+    int rank, ranks, side; /* a rank, and how many there are, of run `side`, 0 or 1 */
     uint64_t task, before; /* before: of TESS_DIFFERS_REST, the one that wrote it */
     int64_t micro;
     char codelet[64], op[160], label[160], role[32], writer[200];

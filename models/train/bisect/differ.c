@@ -65,7 +65,7 @@ static void note(tess_difference *d, tess_differs kind, int rank, const tess_dig
     snprintf(d->role, sizeof d->role, "%s", u->role);
 }
 
-/* ---- tiles that change while nobody uses them ---- */
+/* ---- tiles that change while no task uses them ---- */
 
 static bool is_late(const tess_digest_task *t)
 {

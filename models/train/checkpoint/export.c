@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is there already may be somebody's only copy. */
+/* A model that is there already is not written over: it may be the only copy. */
 static tess_status make_directory(const char *dir, size_t *made)
 {
     const char *name = tess_model_file_in(dir);

@@ -1,7 +1,7 @@
 /* The scale of the loss in fp16, by DeepSpeed's rules (runtime/fp16/loss_scaler.py of 0.19.8). A loss_scale above 0 is
- * the scale of all steps. Else it begins with 2^initial_scale_power. A step whose gradient is not finite is skipped; so
- * many of them as hysteresis says halve the scale, down to min_loss_scale, and loss_scale_window steps without one, in
- * a row, double it and fill hysteresis up again, which with consecutive_hysteresis each step without one does.
+ * the scale of all steps. Else the scale begins with 2^initial_scale_power. A step whose gradient is not finite is
+ * skipped, and from the hysteresis-th of them on each halves the scale, down to min_loss_scale. loss_scale_window steps
+ * in a row without one double it and reset that count, which with consecutive_hysteresis any step without one resets.
  *
  * Why fp16 and not bf16 in its place: fp16 has 11 bits where bf16 has 8, and models that were trained in it are
  * fine-tuned in it. Debian's oneDNN multiplies no fp16, so matrices are widened to fp32 while they are packed.
@@ -18,6 +18,13 @@ tess_loss_scale tess_loss_scale_begin(const tess_config *c)
     return (tess_loss_scale){.value = fixed ? c->fp16.loss_scale : ldexp(1, (int)c->fp16.initial_scale_power),
                              .overflow = -1,
                              .hysteresis = c->fp16.hysteresis};
+}
+
+void tess_loss_scale_resume(const tess_config *c, tess_loss_scale *s)
+{
+    const int64_t skipped = s->skipped;
+    if (!(s->value > 0)) *s = tess_loss_scale_begin(c), s->skipped = skipped;
+    if (c->fp16.loss_scale > 0) s->value = c->fp16.loss_scale; /* whatever it was before */
 }
 
 static tess_status overflowed(const tess_config *c, tess_loss_scale *s, int64_t step)

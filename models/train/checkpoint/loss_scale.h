@@ -13,6 +13,8 @@ typedef struct tess_loss_scale {
 
 /* Returns the first step's. */
 tess_loss_scale tess_loss_scale_begin(const tess_config *c);
+/* Makes of the scale in a checkpoint the one that a run goes on with: a run in bf16 or fp32 had none. */
+void tess_loss_scale_resume(const tess_config *c, tess_loss_scale *s);
 /* Goes on after a step, counted from 0, to the next one's. TESS_FAILED: there is no smaller one. */
 tess_status tess_loss_scale_next(const tess_config *c, tess_loss_scale *s, bool overflow, int64_t step) TESS_NODISCARD;
 

@@ -12,7 +12,7 @@
 #ifndef TESS_CONFIG_H
 #define TESS_CONFIG_H
 #include "models/networks/tessera_networks.h"
-#include "models/train/tessera_config.h"
+#include "models/train/tessera_train.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -39,7 +39,7 @@ typedef enum tess_key_mark { TESS_KEY_PRESET, TESS_KEY_GIVEN, TESS_KEY_AUTO } te
 
 enum { TESS_KEYS_MOST = 512, TESS_KEY_PATH = 128 }; /* room for all keys, and for the longest path */
 
-/* Nobody writes there once the program runs. */
+/* All keys; the table is completed before main begins, and only read from then on. */
 extern tess_key tess_keys[TESS_KEYS_MOST];
 extern size_t tess_key_count;
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { REFUSALS_MOST = 64 }; /* that are told apart: nobody reads more of them */
+enum { REFUSALS_MOST = 64 }; /* errors that are kept; beyond that only that there are more */
 
 static bool can_be_auto(const tess_key *k)
 {
@@ -217,8 +217,8 @@ static bool is_list_of_texts(const json_t *v)
     return json_is_array(v);
 }
 
-/* A text, or a list of texts; of paths also of objects with a path and a weight, of which data_paths.c says more. No
- * text of an empty list is none. */
+/* Sets a text or a list of texts. Where `objects`, it may also be an object with a path for each input, and a list may
+ * hold objects with a path and a weight (see data_paths.c); else an empty list leaves the field NULL. */
 static bool set_texts(char **field, const json_t *v, bool objects)
 {
     if (json_is_string(v)) return set_text(field, json_string_value(v)), true;

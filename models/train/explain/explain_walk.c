@@ -76,7 +76,7 @@ static double end_of(const tess_event *s)
     return s ? s->end : -INFINITY;
 }
 
-/* What of a kind came before this one on its track; NULL: nothing did. */
+/* Returns the event of the same kind before this one on its track, or NULL if it is the first. */
 static const tess_event *before_on_track(const tess_traced *t, const tess_event *s)
 {
     const tess_event *first = t->event + t->first[(size_t)s->rank * TESS_EVENT_KINDS + s->kind];

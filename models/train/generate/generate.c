@@ -332,7 +332,8 @@ static int64_t talk_room(const struct generator *g)
     return most > 0 && most < ROOM ? most : ROOM;
 }
 
-/* A turn, at most so many tokens of which are added; what the cache holds of the one before is written anew. */
+/* Answers a turn with at most g->conf->tokens tokens. The conversation is read again from its beginning, over what the
+ * cache holds of the turn before. */
 static tess_status answer(void *user, const tess_ids *ids, FILE *out, tess_ids *added)
 {
     struct generator *g = user;

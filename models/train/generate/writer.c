@@ -12,14 +12,14 @@
 
 enum {
     BLOCK = 256,      /* places */
-    READS = 2048,     /* rows of all texts that are read at a time, as far as there are so many of each, */
-    READS_LEAST = 16, /* and at least of each text */
+    READS = 2048,     /* the most rows of all texts that are read at a time, */
+    READS_LEAST = 16, /* unless this many of each text are more */
     STRIPES = 2,      /* of a matrix, for two cores and more */
     PROGRAMS = 8,
     SHORTEST = 64, /* an encoder's texts are as long as a multiple of it */
 };
 
-/* The step that reads `rows` tokens of each text and sees so many blocks. */
+/* The step that reads `rows` tokens of each text and attends to `blocks` blocks of the cache. */
 struct program {
     tess_graph *g;
     tess_network net;
@@ -156,7 +156,7 @@ static int64_t rows_of(const tess_writer *w, int64_t asked)
     return rows;
 }
 
-/* Where all of it is, with so many rows read at a time. */
+/* Makes a reader of w->rows rows at a time, and finds room for it and the other steps. */
 static tess_status settle_for(tess_writer *w, struct program *reader)
 {
     TESS_TRY(describe(w, w->longest.blocks, w->rows, false, reader));

@@ -86,7 +86,7 @@ static tess_status start(struct outputs *o)
     return tess_model_load(o->run.model, o->run.g, 1);
 }
 
-/* Of what lies beyond the last sample the last is taken again, and what nobody reads is zeros. */
+/* Feeds a batch from a sample on. Beyond the last sample that one is repeated; inputs that are not read are zeros. */
 static tess_status feed(const struct outputs *o, uint64_t first)
 {
     const int64_t batch = o->run.micro_batch;

@@ -1,4 +1,4 @@
-/* How a run begins: what lies in its output and its directory of checkpoints, what of that it goes on from, and what
+/* How a run begins: what its output and its directory of checkpoints hold, which checkpoint it resumes from, and what
  * it may not touch. */
 #ifndef TESS_RESUME_IMPL_H
 #define TESS_RESUME_IMPL_H

@@ -48,7 +48,7 @@ static double cycle_size(conf *c)
     return (double)c->scheduler.params.cycle_first_step_size + (double)c->scheduler.params.cycle_second_step_size;
 }
 
-/* The height in whole stairs, of which there are `stairs` up to the top. */
+/* Returns the height in whole stairs, where `stairs` of them lead up to the top. */
 static double stair(conf *c, double i, double stairs)
 {
     double size = cycle_size(c), first = (double)c->scheduler.params.cycle_first_step_size, at = fmod(i + 1, size);

@@ -4,7 +4,7 @@
 #include "models/train/checkpoint/checkpoint.h"
 #include "models/train/loop/schedule_impl.h"
 #include "models/train/run/run.h"
-#include "models/train/tessera_trainer.h"
+#include "models/train/tessera_train.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,9 +6,9 @@
 
 /* Returns what no core, and no GPU, comes near: a figure beyond is a broken file's or clock's. */
 double tess_mfu_limit(tess_dtype t, int cores, int gpus);
-/* Returns the better of two figures, one kept and one measured now, either of which may be missing (0) or nonsense:
- * what is not between 0 and `limit` does not count. 0: neither does. Other programs only ever make a measured figure
- * smaller. */
+/* Returns the larger of two figures, one kept and one measured now, since other programs only ever make a measured
+ * figure smaller. A figure that is missing (0), or not between 0 and `limit`, does not count; returns 0 if neither
+ * counts. */
 double tess_mfu_best(double kept, double measured, double limit);
 /* Returns flops / seconds as a share of *yardstick, 0 to 1; NaN if the yardstick, or a second, is missing. A share
  * above 1 raises the yardstick, up to `limit`. */

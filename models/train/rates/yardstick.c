@@ -1,6 +1,6 @@
-/* The yardsticks of this machine: measured once, kept in a file below the user's cache directory, and measured anew
- * where the file is missing, broken, or of another machine. What happens to the file is never an error: all that it
- * saves is time. A drive is measured when a run first asks for it. */
+/* The yardsticks of this machine: measured once, kept in a file below the user's cache directory, and measured again
+ * where the file is missing, broken, or from another machine. A problem with the file is never an error, since the file
+ * only saves time. A drive is measured when a run first asks for it. */
 #include "models/train/rates/yardstick.h"
 #include "codelets/codelets.h"
 #include "models/text/base/directories.h"

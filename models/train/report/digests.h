@@ -1,4 +1,4 @@
-/* The steps of a run of which each rank writes down what bits its tasks found and left, to
+/* The steps for which each rank of a run writes digests of the bits that its tasks found and left, to
  * OUTPUT/digests/rank-R-of-N.tsv (graph/step/step_digest.c), for tessera bisect. */
 #ifndef TESS_DIGESTS_H
 #define TESS_DIGESTS_H

@@ -1,5 +1,5 @@
-/* Event files, as TensorBoard reads them: records (a length, its checksum, the bytes, their checksum) of which each
- * holds an Event in the encoding of protocol buffers.
+/* Event files, as TensorBoard reads them. A record (a length, its checksum, the bytes, their checksum) holds an Event
+ * in the encoding of protocol buffers.
  *
  *     tess_events *e;
  *     TESS_TRY(tess_events_open("logs/run", &e));

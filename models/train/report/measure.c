@@ -68,5 +68,6 @@ void tess_measure_step(tess_measure *m, double seconds, int64_t tokens, double u
 
 void tess_measure_keep(const tess_measure *m)
 {
-    if (m->proved && tess_ranks() == 1) tess_yardstick_raise(m->dtype, m->yardstick); /* of ranks, nobody knows whose */
+    /* With several ranks it is not known which of their yardsticks was too low. */
+    if (m->proved && tess_ranks() == 1) tess_yardstick_raise(m->dtype, m->yardstick);
 }

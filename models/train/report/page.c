@@ -85,7 +85,7 @@ static void put_json(FILE *f, const char *output, const char *file)
     free(path);
 }
 
-/* What the trained model wrote, if somebody kept it. */
+/* Puts the texts that the trained model generated, where samples.txt has them. */
 static void put_samples(FILE *f, const char *output)
 {
     char *path = tess_format("%s/samples.txt", output), *text = tess_alloc(SAMPLES_MOST);
@@ -182,7 +182,7 @@ struct tess_page {
     bool fresh, said; /* nothing was added since it was written; that it could not be */
 };
 
-/* Between two pages lie so many seconds, and so many times what one takes. */
+/* A page is written at least PAUSE seconds after the one before it, and TIMES times what writing that one took. */
 static const double PAUSE = 5, TIMES = 200;
 
 tess_page *tess_page_open(const char *output)

@@ -22,8 +22,8 @@ struct tess_report {
     tess_monitor *monitor;
     int64_t steps, log_every;
     bool live;
-    double step_seconds; /* a running mean, for the time left: */
-    int64_t counted;     /* of so many steps */
+    double step_seconds; /* a running mean over about ten steps, for the time left */
+    int64_t counted;     /* steps that went into the mean */
 };
 
 /* ---- opening ---- */

@@ -10,8 +10,8 @@ enum { DRAWN = 5 };
 static const tess_metric drawn[DRAWN] = {TESS_METRIC_LOSS, TESS_METRIC_VALID_LOSS, TESS_METRIC_GRAD_NORM,
                                          TESS_METRIC_TOKENS_PER_S, TESS_METRIC_LOSS_SCALE};
 
-/* Rates, of which a span has what its steps did together by the time they took together: means weighted by the seconds
- * of each. */
+/* Metrics that are rates. A span's rate is what its steps did together divided by the time they took together: a mean
+ * weighted by the seconds of each step. */
 enum { RATES = 3 };
 static const tess_metric rates[RATES] = {TESS_METRIC_TOKENS_PER_S, TESS_METRIC_TFLOPS, TESS_METRIC_MFU};
 

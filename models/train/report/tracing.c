@@ -47,7 +47,7 @@ static bool is_others(const char *name)
     return digits && !strcmp(name + 6 + digits, ".json");
 }
 
-/* Those of an earlier run, of which any may be missing. */
+/* Removes the traces that ranks above 0 left in an earlier run; any of them may be missing. */
 static void remove_others(const tess_tracing *t)
 {
     DIR *dir = opendir(t->output);

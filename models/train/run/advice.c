@@ -7,9 +7,9 @@
 /* ---- the slower dtype ---- */
 
 enum {
-    MANY = 20000, /* tasks: another plan of so many is not worth a line */
+    MANY = 20000, /* tasks: making another plan with more of them is not worth a line */
     OPEN = 1000,  /* steps of a run that does not say how many */
-    NEWS = 10     /* seconds: who would save less wants no line about it */
+    NEWS = 10     /* seconds: saving fewer is not worth a line */
 };
 
 /* The seconds that a run spends in its matrices at a rate. */

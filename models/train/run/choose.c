@@ -5,7 +5,7 @@
 
 enum { MiB = 1 << 20 };
 
-/* What of the evaluation's tiles stays in RAM beside a step that trains. */
+/* Sets *bytes to what the evaluation's tiles take of RAM beside a step that trains. */
 static tess_status eval_bytes(const tess_run *r, uint64_t *bytes)
 {
     tess_step *step;
@@ -50,8 +50,8 @@ static uint64_t taken_by_training(const tess_run *r, const tess_step *eval)
     return fixed > shared ? fixed - shared : 0;
 }
 
-/* RAM that an evaluation beside the step just placed would need, if it has too little; 0: it has enough, and
- * r->eval_disk is what of it would rest on disk. */
+/* Returns 0 if an evaluation has enough RAM beside the step just placed, else the RAM that it would need. Sets
+ * r->eval_disk to the bytes of its tiles on disk. */
 static uint64_t eval_lacks(tess_run *r, const tess_place_conf *conf)
 {
     tess_place_conf beside = *conf;

@@ -140,7 +140,7 @@ static tess_status feed_arrays(const tess_run *r, tess_step *step, const tess_da
     return data ? tess_run_feed_keys(r, step, first) : feed_check_keys(r, step);
 }
 
-/* Samples of `data` from `first` on, of which there are n; NULL: drawn. */
+/* Feeds n samples of `data` from `first` on; without data, samples that are drawn. */
 static tess_status feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first, int64_t n)
 {
     if (tess_model_batch(r->model)) return feed_arrays(r, step, data, first, n);

@@ -1,5 +1,5 @@
-/* Ranks of a run must have been given the same: what they compute fits together only then, and nobody would notice
- * otherwise. Each lists its settings and what its files are, a line each; rank 0 tells its list to the others. */
+/* Checks that all ranks of a run were given the same settings and files: otherwise what they compute would not fit
+ * together, and no error would show it. Each rank lists both, one a line; rank 0 sends its list to the others. */
 #include "models/files/data/data_paths.h"
 #include "models/networks/networks.h"
 #include "models/train/run/run.h"

@@ -1,7 +1,7 @@
 /* The tiers of a run: the caps and homes that the configuration says, in its own keys and in DeepSpeed's, what the
  * machine does a second, and the start of StarPU within them. */
-#include "codelets/any.h"
 #include "codelets/codelets.h"
+#include "codelets/generic.h"
 #include "models/text/base/directories.h"
 #include "models/train/rates/yardstick.h"
 #include "models/train/run/run.h"

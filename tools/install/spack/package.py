@@ -3,7 +3,7 @@
 #     spack repo create mine && mkdir -p mine/packages/tessera && cp tools/install/spack/package.py mine/packages/tessera
 #     spack repo add mine && spack dev-build tessera@main       # in a checkout
 #
-# Nobody ran it under Spack yet: its configuration is that of tools/debian/rules, which is tried.
+# It has not been run under Spack yet: its configuration is that of tools/debian/rules, which is tried.
 from spack.package import *
 
 

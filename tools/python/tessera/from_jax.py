@@ -12,7 +12,7 @@ from .graph import Graph, Value, batch_dimensions
 from .rewrites import REWRITES
 from .rules import RULES, UNSIGNED
 
-FOLD = 1 << 22  # what is known is computed here, up to so many elements
+FOLD = 1 << 22  # elements: a result that is known and no larger is computed here
 REPEAT = 256  # steps of a loop that are written one after another
 ALIASES = ("copy", "copy_p", "optimization_barrier", "sharding_constraint", "name", "device_put", "pvary", "reshard")
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "remat": "jaxpr",

@@ -18,7 +18,7 @@ from .graph import Graph, Refused, Value, batch_dimensions
 from .torch_rules import RANDOM, RULES, least_dropped
 
 KEY = np.array([0, 1], np.uint32)  # of the dropouts in the batch that "tessera check" compares
-FOLD = 1 << 22  # what is known is computed here, up to so many elements
+FOLD = 1 << 22  # elements: a result that is known and no larger is computed here
 PASSED = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range",
           "sym_constrain_range_for_size")
 EMPTY = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty")

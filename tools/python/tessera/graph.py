@@ -16,7 +16,7 @@ import numpy as np
 
 from . import files
 
-INLINE = 64  # constants of at most so many numbers stand in the JSON
+INLINE = 64  # numbers: a constant that is no larger stands in the JSON
 RANK_MOST = 8
 PARTS = 64  # of a concat
 DTYPES = ("float32", "int32", "bool")  # of what nodes read and make

@@ -1,4 +1,4 @@
-"""The run of a configuration, step by step, with arrays of numpy (tessera_trainer.h)."""
+"""The run of a configuration, step by step, with arrays of numpy (tessera_train.h)."""
 import json
 import os
 import tempfile

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Llamas of 70 and 405 billion parameters on sequences of 131,072 tokens, shared by more and more H100s, by tessera
-# estimate. Each row is added to results/context.tsv, of which results/simulated.md has a table.
+# estimate. Each row is added to results/context.tsv; results/simulated.md has a table of them.
 #
 #     tools/simulate/bench/context.sh [BUILD [ROW ...]]       ROWs such as 70b-8; all of them take minutes
 #

@@ -60,10 +60,11 @@ tflops() {
         print 96 * B * T * L * h * h * (1 + T / (6 * h) + 51200 / (16 * L * h)) / s / gpus * 1e-12 }'
 }
 
-# law DATA MICRO PIPELINE SEQUENCES STEP...: prints the seconds of a step of so many sequences, and "~" behind them where
-# they are those of a line: once a pipeline is full each micro-batch more takes as long as the one before it. STEP with a
-# number of sequences behind it prints the seconds of a step of those, or why there are none. Chunks of a stage are
-# gone through with as many micro-batches at a time as there are stages, so with more than one it is whole groups.
+# law DATA MICRO PIPELINE SEQUENCES STEP...: prints the seconds of a step of SEQUENCES sequences, and "~" behind them where
+# they lie on a line through two shorter steps: once a pipeline is full each further micro-batch takes as long as the one
+# before it. STEP with a number of sequences behind it prints the seconds of a step of that many, or why there are none.
+# With interleaved chunks a stage takes as many micro-batches at a time as there are stages, so the shorter steps have
+# whole groups of them.
 law() {
     local data=$1 micro=$2 pipeline=$3 all=$(($4 / ($1 * $2))) a b
     shift 4

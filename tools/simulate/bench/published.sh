@@ -265,7 +265,7 @@ free="width, sequences, tensor (16)" why="14 bytes a parameter at rest, where it
     fits offload-40b "largest on one V100 with 1.5 TB of RAM" 40e9 92 v100 1 1 8192 64 1024 1
     fits offload-1t-256 "largest on 256 V100s by RAM" 1e12 140 dgx2-v100 16 16 25600 160 1024 1 $ram
     fits offload-2t-512 "largest on 512 V100s by RAM" 2e12 280 dgx2-v100 32 16 25600 160 1024 1 $ram
-    # The fewest GPUs: of 3D as both announcements have them; by stage 3 alone nobody said.
+    # The fewest GPUs: for 3D as both announcements have them; for stage 3 alone no number was published.
     free="layers, width, sequences, tensor" why="stages of whole layers: 3 of V100s, 4 of A100s; published are round numbers"
     alone=1 pipelined=1 fewest 1t-3d-a100 "fewest A100s for 1T by tensor x pipeline" 320 24 48 dgx-a100 8 128 25600 160 1024 1 parallel.tensor=8 $rows
     alone=1 pipelined=1 fewest 1t-3d-v100 "fewest V100s for 1T by tensor x pipeline" 800 36 66 dgx2-v100 16 128 25600 160 1024 1 parallel.tensor=16 $rows

@@ -1,7 +1,7 @@
 #!/bin/bash
 # How far one gets with what one has: the largest Llama that trains on a machine, by what holds its states, and how long
-# 20 tokens a parameter take there, by tessera estimate. Each row is added to results/reach.tsv, of which results/simulated.md has
-# a table.
+# 20 tokens a parameter take there, by tessera estimate. Each row is added to results/reach.tsv; results/simulated.md has
+# a table of them.
 #
 #     tools/simulate/bench/reach.sh [BUILD [ROW ...]]       ROWs such as box-drive; a row takes up to a quarter of an hour
 #
@@ -80,8 +80,8 @@ micros=8 row dgx8-gpu "$all" dgx-h100 8 gpu 8192 1 85
 micros=4 row dgx8-ram "$all" dgx-h100 8 ram 16384 2 186
 micros=4 row dgx8-drive "$all" dgx-h100 8 drive 65536 2 340
 
-# Llama-8B on one sequence of so many tokens for each GPU, or, SHARED, for as many together, with a drive for what has no
-# room: NAME TEXT MACHINE TOKENS SHARED
+# Llama-8B on one sequence of TOKENS tokens for every SHARED GPUs, which share it, with a drive for what has no room:
+# NAME TEXT MACHINE TOKENS SHARED
 long() {
     local name=$1 text=$2 machine=$3 tokens=$4 shared=$5 ranks
     asked_for "$name" || return 0

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Which placement trains what on how many H100s, by tessera simulate. Each row is added to results/scale.tsv, of which
-# results/simulated.md has a table.
+# Which placement trains what on how many H100s, by tessera simulate. Each row is added to results/scale.tsv;
+# results/simulated.md has a table of them.
 #
 #     tools/simulate/bench/scale.sh [BUILD [ROW ...]]       ROWs such as 70b-8; all of them take an hour
 . "$(dirname "$0")/law.sh"

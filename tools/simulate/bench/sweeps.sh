@@ -1,7 +1,7 @@
 #!/bin/bash
 # Which placement is the fastest, by simulation, in the sweeps of Narayanan et al. 2021 on 64 and 96 A100s: figures 12 to 16,
 # whose shapes are those of examples/sc21 in the history of github.com/NVIDIA/Megatron-LM. TFLOP/s a GPU, as the papers
-# count; each line is added to results/sweep-FIGURE.tsv, of which results/simulated.md has tables and what they say.
+# count. Each line is added to results/sweep-FIGURE.tsv; results/simulated.md has tables of them and what they say.
 #
 #     tools/simulate/bench/sweeps.sh [BUILD [FIGURE ...]]       FIGUREs such as 13
 . "$(dirname "$0")/law.sh"

@@ -180,7 +180,7 @@ static bool read_work(const char *text, tess_simulated_point *p)
     return !*text;
 }
 
-/* Shares of a codelet by the work of a task, and of tasks of which none is near: "all". */
+/* Reads a codelet's shares by the work of a task, and under "all" the share of tasks that are like none of these. */
 static tess_status read_points(const char *path, const char *codelet, json_t *by, double *all, int of,
                                tess_simulated *m)
 {
@@ -284,9 +284,10 @@ static tess_status read_gpus(const char *path, const json_t *root, tess_simulate
 
 /* ---- all of it ---- */
 
-/* What a network is made of. "flat": its switches are nowhere narrower than the links of the nodes. "fat tree": of so
- * many nodes each has a switch, which so many links of the same rate connect with as many others that connect all.
- * "dragonfly": so many such switches are a group, each linked with each, and so many links lead from group to group. */
+/* What a network is made of. "flat": its switches are nowhere narrower than the links of the nodes. "fat tree": every
+ * net->below nodes share a switch, and net->above links of the same rate lead from it to as many switches that connect
+ * all. "dragonfly": net->group such switches are a group, where each is linked with each, and net->above links lead
+ * from group to group. */
 static tess_status read_topology(const char *path, const json_t *network, tess_simulated_net *net)
 {
     static const char *const names[] = {"flat", "fat tree", "dragonfly"};
@@ -310,7 +311,7 @@ static tess_status read_topology(const char *path, const json_t *network, tess_s
     return TESS_OK;
 }
 
-/* So many links are a node's way into the network, each of as many of its GPUs. */
+/* Reads how many links lead from a node into the network; its GPUs are divided evenly among them. */
 static tess_status read_rails(const char *path, const json_t *rails, tess_simulated *m)
 {
     static const char name[] = "network.rails";

@@ -91,8 +91,8 @@ static void add_points(tess_simulated *m)
     free(shape);
 }
 
-/* What of its rates the drive reached while anything was under way; 0: nothing was. Cores that are busy hold up whoever
- * hands it the next tile. */
+/* Returns the share of its rates that the drive reached while a transfer was under way, or 0 if none was. Busy cores
+ * delay the thread that hands it the next tile. */
 static double drive_share(const tess_simulated *m, const tess_bench_run *b)
 {
     uint64_t read, written, used, peak;

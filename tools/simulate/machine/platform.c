@@ -12,8 +12,8 @@
 #define NODE_GPU  "node%dgpu%d"
 #define RAIL_NODE "rail%dnode"
 
-/* Which ranks are there. Those that are not leave their part of what a node's ranks share to nobody: links are as much
- * narrower as fewer share them. */
+/* Which ranks are there. The links that a node's ranks share are narrower by the part of the ranks that are not there,
+ * so that the others do not get it. */
 struct there {
     int ranks_here; /* on a node, of all */
     tess_fold fold;
@@ -24,7 +24,7 @@ static bool is_there(const struct there *t, int rank)
     return tess_fold_of(t->fold, rank) == rank;
 }
 
-/* Of so many ranks from one on. */
+/* Returns how many of `ranks` ranks from `first` on are there. */
 static int count_there(const struct there *t, int first, int ranks)
 {
     int n = 0;
@@ -32,7 +32,7 @@ static int count_there(const struct there *t, int first, int ranks)
     return n;
 }
 
-/* Nodes where anybody is are alike (tess_platform_check), and the first is one. */
+/* Every node with ranks that are there has as many of them (tess_platform_check), and node 0 is one. */
 static double node_share(const struct there *t)
 {
     return (double)count_there(t, 0, t->ranks_here) / t->ranks_here;
@@ -92,7 +92,7 @@ static void write_link(FILE *f, const char *name, int node, int a, int b, double
     fprintf(f, "<link id=\"%s%d-%d-%d\" bandwidth=\"%.0fBps\" latency=\"%.9fs\"/>\n", name, node, a, b, rate, latency);
 }
 
-/* Of the GPUs of a node from one on; 1 where nobody is who could miss the others. */
+/* Returns which share of n GPUs of a node, from `first` on, has a rank that is there; 1 if none has. */
 static double gpus_share(const tess_simulated *m, const struct there *t, int node, int first, int n)
 {
     const int a_rank = m->gpus.count / t->ranks_here;

@@ -1,4 +1,4 @@
-/* tessera-simulated: the product over SimGrid, a library of which tessera-simulator opens a copy for each rank. */
+/* tessera-simulated: the product over SimGrid, as a library; tessera-simulator opens a copy of it for each rank. */
 #include "models/train/run/run.h"
 #include "tools/commands/cmd.h"
 #include "tools/simulate/simulation.h"

@@ -1,7 +1,7 @@
 /* tessera-simulator: what tessera simulate starts. It is SimGrid and a list of ranks: the product over SimGrid lies in
- * a library beside it (tools/simulate/program/product.c), of which every rank gets a copy, with variables of its own,
- * and a simulated thread that calls its main. Copies lie in memory, in files without a name, since a library that is
- * opened twice is one: all is gone with the process.
+ * a library beside it (tools/simulate/program/product.c). Every rank gets a copy of it, with variables of its own, and
+ * a simulated thread that calls its main. Copies lie in memory, in files without a name, since a library that is opened
+ * twice is loaded once; they are gone with the process.
  *
  *     tessera-simulator FILE CONFIG [KEY=VALUE ...]    FILE holds a tess_simulation
  *
@@ -136,7 +136,7 @@ int main(int argc, char **argv)
     if (!cluster.sent) fail("simulator", "no memory");
     arguments = argc - 1;
     argument = argv + 1;
-    sg_cfg_set_int("contexts/stack-size", 8192); /* KiB, of which those are memory that are touched */
+    sg_cfg_set_int("contexts/stack-size", 8192); /* KiB; only what is touched takes memory */
     sg_cfg_set_int("contexts/guard-size", 0);    /* else the kernel has two maps a thread */
     snprintf(nodes, sizeof nodes, "%d", simulation.machine.nodes);
     setenv("SMPI_GLOBAL_SIZE", nodes, 1); /* StarPU asks whether there are ranks */

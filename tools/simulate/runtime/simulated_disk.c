@@ -32,7 +32,7 @@ void tess_disk_movers_stop(tess_disk *d)
     (void)d;
 }
 
-/* What StarPU counted is counted anew when it is asked. */
+/* StarPU's counters begin again at 0 whenever they are read, so they are added up here. */
 void tess_disk_use_read(tess_disk *d, tess_disk_use *out)
 {
     for (int bus = 0; tess_session() && bus < starpu_bus_get_count(); bus++) {

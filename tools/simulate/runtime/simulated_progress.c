@@ -1,5 +1,5 @@
-/* Where threads of a machine that is simulated sleep: all of them are one of the kernel's, so who really slept would
- * wait for ever. Nobody is interrupted between two calls of StarPU. */
+/* Where threads of a simulated machine sleep: all of them are one thread of the kernel, so one that really slept would
+ * wait for ever. A thread is not interrupted between two calls of StarPU. */
 #include "runtime/progress/progress.h"
 #include "tools/simulate/runtime/simulated_impl.h"
 #include <math.h>
@@ -74,8 +74,8 @@ static void set_asleep(int worker, bool is)
     asleep[worker] = is;
 }
 
-/* After a look that found no task, at the same moment; after one that helped StarPU looks again. A GPU's worker helps
- * nobody. */
+/* Called right after a look that found no task. Returns 0 if the worker helped, and StarPU looks again. Only workers of
+ * CPUs help. */
 static unsigned rest(void *unused)
 {
     const int worker = starpu_worker_get_id();
@@ -123,7 +123,7 @@ void tess_idle_help(int most)
     }
 }
 
-/* What is around a body is the machine's, and nobody measures it here. */
+/* Always true, so that the time around bodies is not measured: the machine's file has it. */
 bool tess_idle_rested(void)
 {
     return true;
@@ -205,8 +205,8 @@ void tess_body_model(struct starpu_perfmodel *m)
     m->arch_cost_function = expected_us;
 }
 
-/* Parts are as long as each other. Each is a stretch of time, and of a body with more several make one; they are fewer
- * where nobody sleeps who could come at once. */
+/* Parts of a body take the same time each, and a body is simulated in at most PARTS of them: in at most
+ * PARTS_OF_THE_BUSY where no worker sleeps that could help at once. */
 enum { PARTS = 32, PARTS_OF_THE_BUSY = 6 };
 
 /* A core that messages take as well goes on with what is left of it. */

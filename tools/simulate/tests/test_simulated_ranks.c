@@ -123,7 +123,7 @@ TEST(messages_of_a_node_take_time_of_cores)
 
 /* ---- ranks that are simulated by others ---- */
 
-/* A node of four GPUs, of which two share a link to RAM. */
+/* A node of four GPUs, where every two share a link to RAM. */
 #define FOLDED_NODE                                                                                                    \
     MACHINE(8,                                                                                                         \
             NETWORK ", \"gpus\": {\"count\": 4, \"name\": \"made up\", \"memory_gib\": 1, \"copy_gb_s\": 10, "         \
@@ -330,8 +330,8 @@ TEST(a_policy_of_ones_own_acts)
 #endif
 }
 
-/* StarPU's own modular-gemm leaves tasks to nobody where there is a GPU: SimGrid says so and exits as if all were well.
- */
+/* StarPU's own modular-gemm leaves tasks without a worker where there is a GPU: SimGrid says so, and exits as if all
+ * were well. */
 TEST(who_stands_still_is_told)
 {
     SIMULATE_SETUP();
@@ -430,8 +430,8 @@ TEST(ranks_with_a_gpu_each_send_from_gpu_to_gpu)
     CHECK(over_peers() > 0 && over_peers() < behind(ran.out, "\nmessages  "));
 }
 
-/* Messages of one micro-batch go through a pipeline one after the other and one way at a time: on links on which they
- * take all of the step that is their bytes by the rate, and so many latencies. */
+/* Messages of one micro-batch go through a pipeline one after the other and one way at a time. On links so slow that
+ * they take all of the step, it lasts their bytes divided by the rate, and the latencies of each message. */
 TEST(what_a_link_carries_takes_its_bytes_by_its_rate)
 {
     static const struct {
@@ -483,7 +483,7 @@ TEST(what_all_ranks_of_a_stage_have_goes_once_to_the_next)
     CHECK_NEAR(far[1], far[0], far[0] / 50);
 }
 
-/* Two nodes of two GPUs, of which one of each is at either end of what goes between them: half of the rails. */
+/* Two nodes of two GPUs. What goes between the nodes goes between one GPU of each, by half of the rails. */
 TEST(a_gpu_has_its_rail)
 {
     static const char *const network[] = {

@@ -1,0 +1,132 @@
+/* What a graph's parameters are made of on this rank, once all of it is described: their tiles, states and pieces. */
+#include "graph/lower/tensor/tensor.h"
+#include "graph/step/step_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+static void make_state(tess_tensor *p, struct tess_param_tile *t, int64_t j, int64_t row, int64_t rows)
+{
+    struct tess_state *s = &p->held->state[p->held->states++];
+    *s = (struct tess_state){.tile = j, .row = row, .rows = rows, .at = row * p->dim[1]};
+    size_t n = (size_t)tess_state_elements(p, s), size = tess_dtype_size(p->held->copy ? p->g->conf.dtype : TESS_F32);
+    if (p->held->on.gathered) s->weight = tess_tile_new(size * n, TESS_ROLE_WEIGHT, p->name);
+    if (p->held->on.gathered && !p->held->copy) s->master = s->weight;
+    if (!p->held->frozen) {
+        if (p->held->copy) s->master = tess_tile_new(4 * n, TESS_ROLE_MASTER, p->name);
+        s->norm = tess_tile_new(tess_exact_bytes(), TESS_ROLE_SCALAR, p->name);
+        s->sum = p->held->on.sliced ? tess_tile_new(4 * n, TESS_ROLE_GRADIENT, p->name) : t->gradient;
+    }
+    s->counts = (p->cut->split || tess_grid_tensor(&p->g->conf.grid) == 0) &&
+                (p->held->on.sliced || t->index % p->g->conf.grid.data == tess_grid_data(&p->g->conf.grid));
+    t->states++;
+}
+
+/* Adds a rectangle of state k, `at` elements behind its first; where columns are in strips, row by row. */
+static void add_pieces(tess_tensor *p, int64_t k, tess_piece all, int64_t at)
+{
+    const struct tess_owned *on = &p->held->on;
+    for (int64_t i = 0; i < (on->strips ? all.rows * on->blocks : 1); i++)
+        for (int j = 0; j < (on->strips ? on->strips : 1); j++) {
+            tess_piece piece = all;
+            if (on->strips) {
+                piece.row += i / on->blocks, piece.rows = 1;
+                piece.col = i % on->blocks * on->apart + on->strip[j].global, piece.cols = on->strip[j].rows;
+            }
+            p->held->piece[p->held->pieces++] = (struct tess_placed_piece){.piece = piece, .state = k, .at = at};
+            at += piece.rows * piece.cols;
+        }
+}
+
+/* A state's rows, segment by segment. */
+static void make_pieces(tess_tensor *p)
+{
+    const struct tess_segment all = {0, 0, p->dim[0]};
+    const int64_t strips = p->held->on.strips * p->held->on.blocks * p->dim[0];
+    int segments = p->held->on.segments ? p->held->on.segments : 1;
+    p->held->piece =
+        tess_arena_get(p->g->arena, (size_t)(p->held->states * segments + strips + 1) * sizeof *p->held->piece);
+    for (int64_t k = 0; k < p->held->states; k++) {
+        struct tess_state *s = &p->held->state[k];
+        s->first_piece = p->held->pieces;
+        int64_t from = s->tile * p->cut->tile_rows + s->row, to = from + s->rows;
+        for (int i = 0; i < segments; i++) {
+            const struct tess_segment *g = p->held->on.segments ? &p->held->on.segment[i] : &all;
+            int64_t first = from > g->local ? from : g->local, end = to < g->local + g->rows ? to : g->local + g->rows;
+            if (first >= end) continue;
+            tess_piece piece = {g->global + first - g->local, end - first, p->held->on.col0, p->dim[1], s->counts};
+            add_pieces(p, k, piece, (first - from) * p->dim[1]);
+        }
+    }
+}
+
+static void make_tiles(tess_tensor *p)
+{
+    tess_graph *g = p->g;
+    const tess_grid *grid = &g->conf.grid;
+    p->held->copy = g->conf.dtype != TESS_F32 && tess_param_narrows(p);
+    p->held->on.gathered =
+        grid->data > 1 && grid->stage == 3 && p->dim[0] * p->dim[1] > grid->persist && !p->held->on.shared;
+    p->held->on.sliced = p->held->on.gathered || (grid->data > 1 && grid->stage > 0 && !p->held->frozen);
+    bool states = !p->held->on.absent && tess_grid_section(grid) == p->held->on.home;
+    p->held->tile = tess_arena_get(g->arena, (size_t)p->cut->tiles * sizeof *p->held->tile);
+    int64_t most = 0;
+    for (int64_t j = 0; j < p->cut->tiles && states; j++) most += p->held->on.sliced ? tess_grid_slices(p, j) : 1;
+    p->held->state = tess_arena_get(g->arena, (size_t)most * sizeof *p->held->state);
+    for (int64_t j = 0; j < p->cut->tiles; j++) {
+        struct tess_param_tile *t = &p->held->tile[j];
+        int64_t first, count;
+        tess_param_rows(p, j, &first, &count);
+        size_t n = (size_t)(count * p->dim[1]), size = tess_dtype_size(p->held->copy ? g->conf.dtype : TESS_F32);
+        t->index = g->param_tiles++;
+        t->first_state = p->held->states;
+        if (p->held->on.absent) continue;
+        if (!p->held->on.gathered) t->weight = tess_tile_new(n * size, TESS_ROLE_WEIGHT, p->name);
+        if (!p->held->frozen) t->gradient = tess_tile_new(4 * n, TESS_ROLE_GRADIENT, p->name);
+        if (!p->held->on.sliced && states) make_state(p, t, j, 0, count);
+        for (int s = 0; p->held->on.sliced && states && s < tess_grid_slices(p, j); s++) {
+            tess_slice slice = tess_grid_slice(p, j, s);
+            if (slice.owner == tess_grid_data(grid)) make_state(p, t, j, slice.row, slice.rows);
+        }
+    }
+    make_pieces(p);
+}
+
+/* Which sections of the pipeline use each parameter that has no tiles yet. */
+static void find_users(tess_graph *g)
+{
+    bool **uses = tess_alloc((size_t)(g->tensors + 1) * sizeof *uses);
+    int n = g->conf.grid.pipeline;
+    for (int k = 0; k < g->params; k++) uses[g->param[k]->id] = tess_arena_get(g->arena, (size_t)n * sizeof **uses);
+    tess_pipeline_users(g, uses);
+    for (int k = 0; k < g->params; k++) {
+        tess_tensor *p = g->param[k];
+        if (p->held->tile) continue;
+        p->held->on.user = uses[p->id];
+        p->held->on.sections = 0;
+        for (int s = n - 1; s >= 0; s--)
+            if (p->held->on.user[s] && ++p->held->on.sections) p->held->on.home = s;
+        p->held->on.shared = p->held->on.sections > 1;
+        bool elsewhere = p->held->on.leads && tess_grid_tensor(&g->conf.grid);
+        p->held->on.absent =
+            elsewhere || (p->held->on.sections > 0 ? !p->held->on.user[tess_grid_section(&g->conf.grid)]
+                                                   : tess_grid_section(&g->conf.grid) > 0);
+    }
+    free(uses);
+}
+
+void tess_graph_ready(tess_graph *g)
+{
+    if (g->conf.share) tess_graph_ready(g->conf.share);
+    tess_tensor_split(g);
+    find_users(g);
+    for (int k = 0; k < g->params; k++) {
+        tess_tensor *p = g->param[k], *of = p->held->storage;
+        if (p->held->tile) continue;
+        if (!of->held->tile) make_tiles(of);
+        if (p != of) {
+            memcpy(p->dim, of->dim, sizeof p->dim);
+            *p->cut = *of->cut;
+            p->held = of->held;
+        }
+    }
+}
