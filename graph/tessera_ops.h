@@ -54,7 +54,8 @@ typedef struct tess_op_functions {
                                             data. NULL: it has no products */
 } tess_op_functions;
 
-/* What backward reads besides gradients; they are combined with |. */
+/* What backward reads besides d_out; they are combined with |. It finds NULL where the data of anything else would be.
+ */
 enum {
     TESS_READS_IN0 = 1,
     TESS_READS_IN1 = 2,
@@ -62,7 +63,8 @@ enum {
     TESS_READS_IN3 = 8,
     TESS_READS_IN4 = 16,
     TESS_READS_OUT = 256,
-    TESS_READS_AUX = 512 /* the floats that forward left */
+    TESS_READS_AUX = 512,       /* the floats that forward left */
+    TESS_READS_GRADIENTS = 1024 /* d_out alone, said so that nothing seems forgotten */
 };
 
 typedef struct tess_op_conf {

@@ -90,8 +90,7 @@ const char *tess_starpu_version(void);
 /* Returns what StarPU was compiled for. */
 const char *tess_starpu_limits(void);
 
-/* ---- ranks/hardware.c, share.c, topology.c: this machine, and this process's part of it
- * ------------------------------ */
+/* ---- ranks/hardware.c, ram.c, share.c, topology.c: this machine, and this process's part of it ------------------ */
 
 typedef struct tess_hardware {
     int cores, threads, numa_nodes, gpus; /* threads: of a core */
@@ -101,6 +100,15 @@ typedef struct tess_hardware {
 } tess_hardware;
 /* Reads what hwloc and the kernel say of the machine; needs no tess_start. */
 void tess_hardware_read(tess_hardware *h);
+
+/* RAM as the system has it. */
+typedef struct tess_ram {
+    uint64_t bytes; /* what there is for this process: the machine's, or its cgroup's limit */
+    uint64_t free;  /* what it may take without swapping; the page cache, which is given back, counts as free */
+    bool limited;   /* by a cgroup: a container, a job of Slurm's */
+} tess_ram;
+/* Reads it from /proc and /sys below `root`: "" but in tests. */
+tess_ram tess_ram_read(const char *root);
 
 /* Each kind of CPU has all that those before it have. */
 typedef enum tess_cpu_kind {

@@ -22,6 +22,8 @@ int tess_rank_here(int *ranks_here);
 int tess_ranks_near(void);
 /* Returns whether mpirun or srun started it, through which what is printed goes. */
 bool tess_ranks_launched(void);
+/* Says in a line, once, that a launcher started several of a program that has not joined them. */
+void tess_ranks_say_unjoined(void);
 /* Does what tess_ranks_leave does, for a program that ends with this status, the same on all ranks, and has said why:
  * where the launcher lets itself be told, it ends all of them here, and what they said is the last line. */
 void tess_ranks_leave_with(int status);

@@ -1,4 +1,4 @@
-"""first-model.c in Python: the same weights, bit for bit. Argument: the directory that they go to."""
+"""first-model.c in Python: the same weights, bit for bit. Argument: a directory that they go to, or none."""
 import sys
 import numpy as np
 from tessera import engine as t
@@ -25,6 +25,7 @@ for step in range(STEPS):
     r = t.step_run(s, step=step, seed=1, lr=3e-3)
     if step % 25 == 0:
         print(f"step {step:3d}  loss {r.loss:.4f}")
-t.graph_save(g, sys.argv[1])
+if len(sys.argv) > 1:
+    t.graph_save(g, sys.argv[1])
 print(f"loss {r.loss:.4f}")
 t.step_free(s), t.graph_free(g), t.stop()

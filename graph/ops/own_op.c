@@ -391,7 +391,7 @@ static tess_status check_functions(const tess_op_conf *c, int inputs)
         return tess_error(TESS_INVALID, c->name, "has no backward function for a CPU, but one for a GPU");
     if (!c->backward.cpu && c->reads)
         return tess_error(TESS_INVALID, c->name, "reads is set, but there is no backward function");
-    if (c->reads & ~(all | TESS_READS_OUT | TESS_READS_AUX))
+    if (c->reads & ~(all | TESS_READS_OUT | TESS_READS_AUX | TESS_READS_GRADIENTS))
         return tess_error(TESS_INVALID, c->name, "reads 0x%x, but has %d input%s (expected bits of 0x%x)", c->reads,
                           inputs, inputs > 1 ? "s" : "", all | TESS_READS_OUT | TESS_READS_AUX);
     if (c->dtypes & ~real)
@@ -439,7 +439,7 @@ static struct own *make(const tess_op_conf *c, int inputs)
     o->conf.takes = o->takes;
     o->op = (tess_op){.name = o->name,
                       .takes = o->takes,
-                      .reads = c->reads,
+                      .reads = c->reads & ~(unsigned)TESS_READS_GRADIENTS,
                       .infer = infer,
                       .forward = forward,
                       .backward = c->backward.cpu ? backward : NULL,
@@ -469,6 +469,10 @@ tess_status tess_op_register(const tess_op_conf *conf, const tess_op **op)
         *op = &o->op;
         return TESS_OK;
     }
+    if (conf->backward.cpu && !conf->reads && !tess_rank())
+        tess_note("%s: reads is 0, so its backward function gets d_out alone, and no input's data (reads = "
+                  "TESS_READS_IN0 | ..., or TESS_READS_GRADIENTS if that is meant)",
+                  conf->name);
     *op = &make(conf, inputs)->op;
     return TESS_OK;
 }

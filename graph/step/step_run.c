@@ -76,7 +76,7 @@ static tess_status look_into(const tess_step *s, const tess_step_input *in, doub
 {
     tess_step_conf conf = {.micro = s->conf.micro, .check_finite = true, .optimizer = s->conf.optimizer};
     char where[48];
-    snprintf(where, sizeof where, "step %lld", (long long)in->step);
+    snprintf(where, sizeof where, "step %lld", (long long)in->step + 1); /* as all that is said counts them */
     tess_step *check;
     TESS_TRY(tess_step_new(s->output, &conf, &check));
     tess_status found = TESS_OK;
@@ -92,17 +92,16 @@ static tess_status look_into(const tess_step *s, const tess_step_input *in, doub
         return tess_error(TESS_FAILED, where, "the loss is %g, yet every value of the forward pass is finite", loss);
     char cause[600];
     snprintf(cause, sizeof cause, "%s", tess_error_text());
-    return tess_error(TESS_FAILED, where,
-                      "the loss is %g; the first tensor that is not finite: %s (a lower learning rate "
-                      "or gradient clipping may help)",
-                      loss, cause);
+    return tess_error(TESS_FAILED, where, "the loss is %g; the first tensor that is not finite: %s (%s)", loss, cause,
+                      in->step ? "a lower learning rate or gradient clipping may help"
+                               : "nothing was trained before it: look at the weights that were loaded");
 }
 
 /* The failure of a task, with the step that it happened in before it. */
 static tess_status in_step(const tess_step_input *in, tess_status status)
 {
     char where[48];
-    snprintf(where, sizeof where, "step %lld", (long long)in->step);
+    snprintf(where, sizeof where, "step %lld", (long long)in->step + 1);
     return tess_error(status, where, "%s", tess_error_text());
 }
 

@@ -3,6 +3,7 @@
 #include "models/networks/import/import.h"
 #include "models/networks/lora/lora.h"
 #include "models/text/base/directories.h"
+#include "models/text/base/text.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -189,7 +190,7 @@ static tess_status open_base(const char *dir, const char *json, tess_model **mod
     json_error_t e;
     char *path = dir ? tess_format("%s/config.json", dir) : tess_strdup("model");
     json_t *root =
-        dir ? json_load_file(path, JSON_REJECT_DUPLICATES, &e) : json_loads(json, JSON_REJECT_DUPLICATES, &e);
+        dir ? tess_json_load(path, JSON_REJECT_DUPLICATES, &e) : json_loads(json, JSON_REJECT_DUPLICATES, &e);
     tess_model *m = tess_alloc(sizeof *m);
     tess_status status;
     if (dir) m->dir = tess_strdup(dir);

@@ -68,7 +68,8 @@ char *tess_states_name(const tess_tensor *p, tess_part part);
 /* Writes the states of all parameters to a directory that is there; of a model with adapters those that are trained
  * alone. `m` NULL: the graph is no model's. All ranks call it, and get the same status. */
 tess_status tess_states_write(const char *dir, tess_graph *g, const tess_model *m) TESS_NODISCARD;
-/* Reads what tess_states_write has written, each rank what it holds. Their statuses may differ. */
+/* Reads what tess_states_write has written, each rank what it holds. A tensor whose values are not those that were
+ * written is TESS_INVALID. All ranks call it, and get the same status. */
 tess_status tess_states_load(const char *dir, tess_graph *g, const tess_model *m) TESS_NODISCARD;
 /* Returns true where a directory is a whole checkpoint: it has a state.json, which is written last and goes first. */
 bool tess_states_whole(const char *path);
@@ -82,6 +83,16 @@ tess_status tess_pieces_settle(tess_graph *g) TESS_NODISCARD;
  * transposed. */
 tess_status tess_pieces_write(tess_safetensors_writer *w, size_t tensor, tess_tensor *p, tess_part part,
                               bool turned) TESS_NODISCARD;
+/* Sums over the bits of a tensor's values, by which one that is damaged is told: their own, and times their place. They
+ * are the same however the values are cut into pieces, and over ranks. */
+typedef struct tess_piece_sums {
+    uint64_t plain, placed;
+} tess_piece_sums;
+/* Writes and reads a parameter's part as these do, not turned, and adds to `sums` what this rank is to write of it. */
+tess_status tess_pieces_write_summed(tess_safetensors_writer *w, size_t tensor, tess_tensor *p, tess_part part,
+                                     tess_piece_sums *sums) TESS_NODISCARD;
+tess_status tess_pieces_read_summed(const tess_safetensor *t, tess_tensor *p, tess_part part,
+                                    tess_piece_sums *sums) TESS_NODISCARD;
 /* Checks that a file's tensor has that shape, turned or not. */
 tess_status tess_pieces_check(const tess_safetensor *t, int rank, const int64_t shape[3], bool turned) TESS_NODISCARD;
 /* Reads what this rank holds of a parameter's part, and no more of the file than that. */

@@ -43,6 +43,9 @@ static tess_status start_starpu(const tess_machine *m, const tess_rooms *rooms)
     TESS_TRY(tess_policy_choose(m->sched ? m->sched : tess_gpus() > 0 ? "dmdas" : "prio", &conf));
     TESS_TRY(tess_environment_enter(m, rooms));
     conf.ncpus = m->workers > 0 ? m->workers : tess_cores();
+    /* Else StarPU begins to measure a codelet where it finds too few measurements of it, also while a worker is within a
+     * task of it, whose end it then takes for 0: 1.3 aborts ("measured >= 0"). */
+    if (!getenv("STARPU_CALIBRATE")) conf.calibrate = 1;
     say_idle(m);
     tess_perfmodels_check();
     tess_slab_install(m->cpu_bytes, tess_gpus() > 0);
@@ -164,6 +167,7 @@ tess_status tess_start_rooms(const tess_machine *machine, const tess_rooms *room
     tess_carriers carrier;
     if (!rooms) rooms = &none;
     if (rooms->cpu_bytes) m.cpu_bytes = rooms->cpu_bytes;
+    tess_ranks_say_unjoined();
     tess_status status = start_in_turn(&m, rooms, check_start(&m, &carrier));
     if (status == TESS_OK) status = start_rest(&m, rooms);
     /* What carries messages starts on all ranks or on none: of one that could not start, the others hear afterwards. */

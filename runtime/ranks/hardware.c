@@ -3,7 +3,6 @@
 #include <hwloc.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sysinfo.h>
 
 static void read_isa(tess_hardware *h)
 {
@@ -46,10 +45,7 @@ void tess_hardware_read(tess_hardware *h)
             snprintf(h->cpu_name, sizeof h->cpu_name, "Arm, implementer %s, part %s", maker, part);
     }
     hwloc_topology_destroy(topology);
-    struct sysinfo s;
-    if (!sysinfo(&s)) {
-        h->ram_bytes = (uint64_t)s.totalram * s.mem_unit;
-        h->ram_free_bytes = (uint64_t)s.freeram * s.mem_unit + (uint64_t)s.bufferram * s.mem_unit;
-    }
+    const tess_ram ram = tess_ram_read("");
+    h->ram_bytes = ram.bytes, h->ram_free_bytes = ram.free;
     read_isa(h);
 }

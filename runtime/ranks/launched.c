@@ -24,6 +24,21 @@ static tess_status check_slurm(void)
                       atoi(tasks));
 }
 
+void tess_ranks_say_unjoined(void)
+{
+    static const char *const size[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"},
+                             *const rank[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
+    static bool said;
+    if (said || tess_ranks_launched() || tess_ranks_pretended()) return;
+    for (size_t i = 0; i < sizeof size / sizeof *size && !said; i++) {
+        const char *n = getenv(size[i]), *k = getenv(rank[i]);
+        if (!n || !k || atoi(n) < 2) continue;
+        if (!atoi(k))
+            tess_note("a launcher started %s of this program, but it did not call tess_ranks_join: each runs by itself", n);
+        said = true;
+    }
+}
+
 tess_status tess_ranks_join(void)
 {
     if (tess_ranks_launched() || tess_ranks_pretended()) return TESS_OK;

@@ -49,6 +49,8 @@ void emulated_run_body(tess_body body, const tess_work *w);
 /* ---- emulated_dry.c: time alone; but for the first these are called only where that is so ---- */
 
 bool emulated_dry(void);
+/* Returns the RAM of the machine; 0: it is this one. */
+uint64_t emulated_dry_ram(void);
 /* Returns the bytes of each device. */
 size_t emulated_dry_bytes(void);
 /* Returns when a copy ends, or a body, that begins no sooner than `from`. */

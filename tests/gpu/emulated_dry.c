@@ -16,8 +16,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <sys/sysinfo.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -147,12 +145,7 @@ bool tess_emulated_cpu(const tess_work *w)
 
 /* ---- the machine ---- */
 
-/* The program's own symbol comes before the C library's. */
-int sysinfo(struct sysinfo *s)
+uint64_t emulated_dry_ram(void)
 {
-    const long rc = syscall(SYS_sysinfo, s);
-    if (rc || !emulated_dry()) return (int)rc;
-    s->totalram = s->freeram = dry.machine.ram_bytes / s->mem_unit;
-    s->bufferram = 0;
-    return 0;
+    return emulated_dry() ? dry.machine.ram_bytes : 0;
 }

@@ -370,7 +370,7 @@ TEST(not_finite_is_named)
         OK(tess_step_feed(s, n.ids, n.id));
         OK(tess_step_feed(s, n.targets, n.target));
         CHECK_EQ(tess_step_run(s, &(tess_step_input){.step = 1, .seed = 7, .lr = 1e-3f}, &r), TESS_FAILED);
-        CHECK_HAS(tess_error_text(), "step 1");
+        CHECK_HAS(tess_error_text(), "step 2");
         CHECK_HAS(tess_error_text(), "1.fc.b");
         net_free(&n, s);
     }

@@ -3,6 +3,7 @@
 #define CHECK_MAIN
 #include "tests/docs/own_ops.h"
 #include "tests/graph/nets.h"
+#include "tests/models/notes.h"
 #include <unistd.h>
 
 static const tess_op *ema, *gated, *mixed;
@@ -196,6 +197,20 @@ TEST(call_for_a_gpu)
 }
 
 /* ---- mistakes ---- */
+
+TEST(what_backward_reads_is_asked_for)
+{
+    tess_op_conf conf = {.takes = "x", .forward = {.cpu = look}, .backward = {.cpu = look}};
+    const tess_op *op;
+    conf.name = "forgets";
+    notes_begin();
+    OK(tess_op_register(&conf, &op));
+    CHECK(strstr(notes_read(), "forgets: reads is 0"));
+    conf.name = "means_it", conf.reads = TESS_READS_GRADIENTS;
+    notes_begin();
+    OK(tess_op_register(&conf, &op));
+    CHECK_STR(notes_read(), "");
+}
 
 static void wrong_description(void (*change)(tess_op_conf *c), const char *part)
 {

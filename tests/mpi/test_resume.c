@@ -166,6 +166,7 @@ TEST(after_a_killed_rank_others_go_on)
         EXPECT_DONE();
         CHECK(same_file(weights, whole));
         CHECK(same_file("ck/step-00000012/states.safetensors", "whole-ck/step-00000012/states.safetensors"));
+        CHECK(same_file("ck/step-00000012/sums.json", "whole-ck/step-00000012/sums.json"));
         CHECK(!strstr(others_in("ck", ""), ".new"));
         CHECK_EQ(nftw("ck", run_remove, 16, FTW_DEPTH | FTW_PHYS), 0);
         CHECK_EQ(nftw("out", run_remove, 16, FTW_DEPTH | FTW_PHYS), 0);

@@ -46,6 +46,29 @@ static void check_taken(const char *variable, const char *set)
         CHECK_SAY("%s=%s: exit status %d, %s", name, value, child_end.status, child_end.err);
 }
 
+static void start_of_several(void)
+{
+    setenv("OMPI_COMM_WORLD_SIZE", "3", 1);
+    setenv("OMPI_COMM_WORLD_RANK", value, 1);
+    for (int k = 0; k < 2; k++) {
+        MUST(tess_start(&machine));
+        tess_stop();
+    }
+}
+
+TEST(a_program_that_did_not_join_is_told_once)
+{
+    static const char *const rank[] = {"0", "2"};
+    for (size_t k = 0; k < 2; k++) {
+        value = rank[k];
+        child_run(start_of_several);
+        const char *said = strstr(child_end.err, "started 3 of this program, but it did not call tess_ranks_join");
+        CHECK(child_end.status == 0);
+        CHECK(!said == (k > 0));
+        CHECK(!said || !strstr(said + 1, "started 3 of"));
+    }
+}
+
 /* Of a StarPU that was built without FxT. */
 TEST(a_trace_that_is_not_recorded_is_one_line)
 {

@@ -2,6 +2,7 @@
 #define CHECK_MAIN
 #include "runtime/ranks/share.h"
 #include "tests/check.h"
+#include "tests/files.h"
 #include <linux/mempolicy.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -278,4 +279,71 @@ TEST(a_program_started_alone_has_what_it_may_use)
     CHECK_EQ(s->rank, 0);
     CHECK(s->cores >= 1 && !s->crowded && s->host[0] && s->cpus[0] != '-');
     CHECK(tess_ram_free() > 0);
+}
+
+/* ---- RAM ---- */
+
+static void put(const char *path, const char *text)
+{
+    char folder[300];
+    for (const char *slash = path; (slash = strchr(slash, '/')); slash++) {
+        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+        mkdir(folder, 0777);
+    }
+    write_text(path, text);
+}
+
+static const char *ram(void)
+{
+    static char text[100];
+    const tess_ram r = tess_ram_read(".");
+    snprintf(text, sizeof text, "%llu of %llu MiB%s", (unsigned long long)(r.free >> 20),
+             (unsigned long long)(r.bytes >> 20), r.limited ? ", limited" : "");
+    return text;
+}
+
+static const char meminfo[] = "MemTotal:       16777216 kB\nMemFree:         1048576 kB\nMemAvailable:   12582912 kB\n"
+                              "Buffers:          102400 kB\nCached:         11534336 kB\n";
+
+TEST(the_page_cache_is_free)
+{
+    fresh();
+    put("proc/meminfo", meminfo);
+    CHECK_STR(ram(), "12288 of 16384 MiB");
+    put("proc/self/cgroup", "0::/user.slice\n");
+    put("sys/fs/cgroup/user.slice/memory.max", "max\n");
+    CHECK_STR(ram(), "12288 of 16384 MiB");
+}
+
+TEST(a_limit_of_cgroup_2)
+{
+    fresh();
+    put("proc/meminfo", meminfo);
+    put("proc/self/cgroup", "0::/system.slice/slurmstepd.scope/job_7/step_0\n");
+    put("sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/memory.max", "8589934592\n"); /* of the job, not the step */
+    put("sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/memory.current", "5368709120\n");
+    put("sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/memory.stat", "anon 1073741824\ninactive_file 3221225472\n");
+    put("sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_0/memory.max", "max\n");
+    CHECK_STR(ram(), "6144 of 8192 MiB, limited"); /* 8 GiB less 5, of which 3 are files' */
+    put("sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_0/memory.max", "1073741824\n");
+    put("sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_0/memory.current", "2147483648\n");
+    CHECK_STR(ram(), "0 of 1024 MiB, limited");
+    /* A container: its own group is the root. */
+    put("proc/self/cgroup", "0::/\n");
+    put("sys/fs/cgroup/memory.max", "4294967296\n");
+    put("sys/fs/cgroup/memory.current", "104857600\n");
+    CHECK_STR(ram(), "3996 of 4096 MiB, limited");
+}
+
+TEST(a_limit_of_cgroup_1)
+{
+    fresh();
+    put("proc/meminfo", meminfo);
+    put("proc/self/cgroup", "5:cpu,cpuacct:/jobs/3\n4:memory:/jobs/3\n0::/\n");
+    put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    CHECK_STR(ram(), "12288 of 16384 MiB");
+    put("sys/fs/cgroup/memory/jobs/3/memory.limit_in_bytes", "2147483648\n");
+    put("sys/fs/cgroup/memory/jobs/3/memory.usage_in_bytes", "1610612736\n");
+    put("sys/fs/cgroup/memory/jobs/3/memory.stat", "cache 5\ninactive_file 7\ntotal_inactive_file 1073741824\n");
+    CHECK_STR(ram(), "1536 of 2048 MiB, limited");
 }

@@ -1,6 +1,7 @@
 /* Conversations against transformers (fixtures/chat/make_chats.py): their text, ids, and which are the assistant's; and
  * what a template may not do. */
 #define CHECK_MAIN
+#include "models/text/base/text.h"
 #include "models/text/chat/chat.h"
 #include "tests/check.h"
 #include "tests/rows.h"
@@ -207,5 +208,65 @@ TEST(words_that_cannot_be_told)
     tess_ids_free(&ids);
     tess_ids_free(&labels);
     tess_chat_free(chat);
+    json_decref(talk);
+}
+
+/* ---- files of a hub ---- */
+
+/* {"n": NUMBER} as text, after it was read; "" where that is refused. */
+static const char *read_number(const char *number)
+{
+    static char text[100];
+    json_error_t e;
+    const int n = snprintf(text, sizeof text, "{\"Infinity -1e999\": \"NaN \\\" 1e999\", \"n\": %s}", number);
+    json_t *root = tess_json_parse(text, (size_t)n, JSON_REJECT_DUPLICATES, &e);
+    CHECK(!root || (json_object_size(root) == 2 && !strcmp(tess_json_text(root, "Infinity -1e999"), "NaN \" 1e999")));
+    char *out = root ? json_dumps(json_object_get(root, "n"), JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    snprintf(text, sizeof text, "%s", out ? out : "");
+    free(out);
+    json_decref(root);
+    return text;
+}
+
+TEST(numbers_are_read_as_python_reads_them)
+{
+    static const char *const rows[][2] = {{"1000000000000000019884624838656", "1e30"}, /* transformers' int(1e30) */
+                                          {"-9223372036854775809", "-9.2233720368547758e18"},
+                                          {"9223372036854775807", "9223372036854775807"},
+                                          {"[1e400, -1e400]", "[1.7976931348623157e308,-1.7976931348623157e308]"},
+                                          {"[Infinity, -Infinity]", "[1.7976931348623157e308,-1.7976931348623157e308]"},
+                                          {"[NaN, 99999999999999999999]", "[null,1e20]"},
+                                          {"[-0, -0.0, 1e-400]", "[0,-0.0,0.0]"},
+                                          {"[Infinity, 1", ""},
+                                          {"Infinit", ""},
+                                          {"-NaN", ""},
+                                          {"[1e999 2]", ""},
+                                          {"1e999e9", ""}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(read_number(rows[i][0]), rows[i][1]))
+            CHECK_SAY("%s is read as %s, expected %s", rows[i][0], read_number(rows[i][0]), rows[i][1]);
+}
+
+/* What save_pretrained writes of a tokenizer without a length. */
+TEST(a_length_without_a_limit_costs_no_token)
+{
+    json_t *talk = json_loads("{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}", 0, NULL);
+    tess_chat *chat = NULL;
+    char *out = NULL;
+    size_t length;
+    mkdir("hub", 0777);
+    write_text("hub/tokenizer_config.json",
+               "{\"model_max_length\": 1000000000000000019884624838656, \"bos_token\": \"<s>\"}");
+    write_text("hub/chat_template.jinja", "{{ bos_token }}{{ messages[0]['content'] }}");
+    CHECK_EQ(tess_chat_open("hub", &chat), TESS_OK);
+    CHECK_EQ(tess_chat_render(chat, "talk", talk, false, &out, &length), TESS_OK);
+    CHECK_STR(out ? out : "", "<s>x");
+    free(out);
+    tess_chat_free(chat);
+    write_text("hub/tokenizer_config.json", "{\"bos_token\": \"<s>\""); /* is there, and is no JSON */
+    CHECK_EQ(tess_chat_open("hub", &chat), TESS_OK);
+    CHECK_HAS(tess_chat_unsupported(chat) ? tess_chat_unsupported(chat) : "", "hub/tokenizer_config.json:1:");
+    tess_chat_free(chat);
+    unlink("hub/tokenizer_config.json"), unlink("hub/chat_template.jinja"), rmdir("hub");
     json_decref(talk);
 }

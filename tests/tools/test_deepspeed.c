@@ -47,7 +47,8 @@ TEST(they_run_as_they_are)
         {"zero3_auto",
          {"scheduler.params.total_num_steps 2", "zero_optimization.stage3_prefetch_bucket_size 50000000",
           "zero_optimization.stage3_gather_16bit_weights_on_model_save"}},
-        {"zero3_nvme", {"read aio.thread_count as aio.intra_op_parallelism\n", "aio.intra_op_parallelism"}},
+        {"zero3_nvme", {"read aio.thread_count as aio.intra_op_parallelism\n", "aio.intra_op_parallelism",
+          "nvme_path: swap/new was not there and is made; "}},
         {"bf16_cosine", {"read bfloat16 as bf16\n", "gradient_predivide_factor", "communication_data_type"}},
         {"fp16_old_offload", {NULL}},
         {"one_cycle", {"optimizer.params.fused"}},
@@ -74,6 +75,15 @@ TEST(they_run_as_they_are)
         CHECK_NEAR(number_of(all, 1, "loss"), log(256), 0.5);
         json_decref(all);
     }
+}
+
+/* As the file has it: a drive that is not mounted is not the root's. */
+TEST(a_drive_that_is_not_mounted)
+{
+    tiny_setup();
+    FAILS(2, ("train", TESS_DEEPSPEED "/zero3_nvme.json", "model=" TINY_MODEL, DATA), "/local_nvme",
+          "cannot hold the disk tier: No such file or directory");
+    CHECK(!exists("/local_nvme"));
 }
 
 /* What is switched off has no effect in DeepSpeed either, and is no news. */

@@ -120,6 +120,37 @@ TEST(checkpoints_that_do_not_fit)
     FAILS(2, ("train", "run.json", "steps=4", "--resume"), "state.json: has the format \"tessera checkpoint 0\"");
 }
 
+static void flip(const char *path, long at)
+{
+    FILE *f = fopen(path, "r+b");
+    const int byte = f && !fseek(f, at, SEEK_SET) ? fgetc(f) : EOF;
+    CHECK(byte != EOF && !fseek(f, at, SEEK_SET) && fputc(byte ^ 4, f) != EOF);
+    if (f) fclose(f);
+}
+
+/* One bit of one value, wherever it is; whoever wrote it, and whoever reads it. */
+TEST(a_checkpoint_that_was_damaged)
+{
+    const char *const states = "ck/step-00000004/states.safetensors";
+    checkpoint_setup(2);
+    DONE("train", "run.json", "steps=4", "checkpoint.keep=2");
+    const long end = file_size(states);
+    for (int k = 1; k <= 4; k++) {
+        const long at = k < 4 ? end - end * k / 5 : end - 1;
+        flip(states, at);
+        FAILS(2, ("train", "run.json", "steps=6", "--resume"), states, " does not hold what was written", "damaged");
+        CHECK_HAS(ran.err, "tessera: ck/step-00000002 is whole; remove ck/step-00000004 to go on from it");
+        if (k == 1)
+            FAILS_RANKS(2, (2, "train", "run.json", "steps=6", "--resume"), states, " does not hold what was written");
+        flip(states, at);
+    }
+    CHECK_EQ(count_lines("out/metrics.jsonl"), 4);
+    unlink("ck/step-00000004/sums.json"); /* as older ones are */
+    flip(states, end - 1);
+    DONE("train", "run.json", "steps=6", "--resume");
+    DONE_RANKS(2, "train", "run.json", "steps=8", "--resume", "zero_optimization.stage=3");
+}
+
 /* ---- signals ---- */
 
 /* `steps` steps without a break, into whole/. */
@@ -176,7 +207,7 @@ TEST(a_second_signal_ends_it_at_once)
     run_finish(pid);
     CHECK_EQ(ran.status, 130);
     CHECK(run_clock() - start < 1);
-    CHECK_STR(others_in("ck", ""), "");
+    CHECK_STR(others_in("ck", "run.lock"), "");
     CHECK(!exists("out/model"));
 }
 
@@ -215,7 +246,7 @@ TEST(a_weight_that_is_no_number)
     write_file(TINY_WEIGHTS, w.file, w.bytes);
     weights_free(&w);
     FAILS(1, ("train", "run.json", "model=out/model", "output=next", "checkpoint.dir=ck", "checkpoint.every=1"),
-          "step 0: the loss is nan; the first tensor that is not finite: h.1.mlp.c_fc");
+          "step 1: the loss is nan; the first tensor that is not finite: h.1.mlp.c_fc");
     CHECK_EQ(count_lines("next/metrics.jsonl"), 0);
     CHECK(!exists("next/model"));
     CHECK_STR(others_in("ck", ""), "");
@@ -228,7 +259,7 @@ TEST(a_run_that_diverges)
         "scheduler.type=none", "checkpoint.keep=100");
     char step[64];
     int done = count_lines("out/metrics.jsonl");
-    snprintf(step, sizeof step, "tessera: error: step %d: ", done);
+    snprintf(step, sizeof step, "tessera: error: step %d: ", done + 1);
     EXPECT_ERROR(1, step, "not finite");
     CHECK(done > 0 && done < 40);
     CHECK(!exists("out/model"));

@@ -59,6 +59,32 @@ TEST(overwriting_replaces_what_a_run_left_alone)
     CHECK(same_file(TINY_WEIGHTS, "alone/model/model.safetensors"));
 }
 
+/* A job that was queued again beside itself, which is not dead yet. */
+TEST(two_runs_of_one_directory)
+{
+    tiny_setup();
+    const pid_t first = START("train", "run.json", TINY_ENDLESS, CK, EVERY, "output=out");
+    char *out = strdup(fmt("process %d on ", (int)first));
+    WAIT_UNTIL(first, exists("ck/step-00000002/state.json"));
+    const int kept_out = dup(run_out), kept_err = dup(run_err);
+    FAILS(2, ("train", "run.json", TINY_ENDLESS, CK, EVERY, "output=out", "--resume"),
+          "out: is in use by another run, ", out, " since 20");
+    FAILS(2, ("train", "run.json", "output=out", "overwrite=true"), "out: is in use by another run, ", out);
+    FAILS(2, ("train", "run.json", CK, EVERY, "output=other", "--resume"), "ck: is in use by another run, ", out);
+    CHECK(!exists("other/metrics.jsonl") && !exists("other/run.lock"));
+    DONE("estimate", "run.json", "output=out");
+    kill(first, SIGKILL);
+    close(run_out), close(run_err);
+    run_out = kept_out, run_err = kept_err;
+    run_finish(first);
+    CHECK(exists("out/run.lock")); /* which means nothing: the kernel has let go of it */
+    DONE("train", "run.json", "steps=2", "overwrite=true", CK, EVERY, "output=out");
+    CHECK(!exists("out/run.lock") && !exists("ck/run.lock"));
+    DONE("train", "run.json", "steps=2", "overwrite=true", "checkpoint.dir=out", EVERY,
+         "output=out"); /* one directory */
+    free(out);
+}
+
 TEST(a_finished_run_has_nothing_to_do)
 {
     static const char *const files[] = {"out/metrics.jsonl", "out/config.json", TINY_WEIGHTS,

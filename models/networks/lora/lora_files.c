@@ -2,6 +2,7 @@
  * base_model.model.NAME, NAME being what it would be in the base's own file. */
 #include "models/networks/lora/lora.h"
 #include "models/text/base/directories.h"
+#include "models/text/base/text.h"
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -114,7 +115,7 @@ tess_status tess_lora_open(const char *dir, tess_lora **lora, char **base)
     json_error_t e;
     char *path = tess_format("%s/adapter_config.json", dir),
          *tensors = tess_format("%s/adapter_model.safetensors", dir);
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
+    json_t *root = tess_json_load(path, JSON_REJECT_DUPLICATES, &e);
     tess_lora *l = tess_alloc(sizeof *l);
     tess_status status;
     *lora = NULL;

@@ -39,6 +39,7 @@ struct stack {
 struct within {
     size_t tensor;
     int64_t rows;
+    tess_piece_sums *sums; /* of what is written, NULL: nothing is added */
 };
 
 /* As many as fit a strip, so that what is turned goes to the file in the longest runs; at least one. */
@@ -94,6 +95,27 @@ static tess_status write_turned(tess_safetensors_writer *w, const struct within 
     return status;
 }
 
+/* Rows of a rectangle add up by themselves: a word's place is the row's first one and its column. */
+static void add_sums(tess_piece_sums *sums, tess_piece q, int64_t width, const float *data)
+{
+    for (int64_t r = 0; r < q.rows; r++) {
+        const uint32_t *word = (const uint32_t *)(const void *)(data + r * q.cols);
+        uint64_t plain = 0, placed = 0;
+        for (int64_t c = 0; c < q.cols; c++) {
+            plain += word[c];
+            placed += (uint64_t)word[c] * (uint32_t)c;
+        }
+        sums->plain += plain;
+        sums->placed += placed + plain * (uint64_t)((q.row + r) * width + q.col);
+    }
+}
+
+static int64_t width_of(const tess_tensor *p)
+{
+    int64_t shape[3];
+    return tess_tensor_shape(p, shape) == 2 ? shape[1] : 1;
+}
+
 static tess_status write_straight(tess_safetensors_writer *w, const struct within *in, tess_tensor *p, tess_part part,
                                   int64_t piece)
 {
@@ -101,6 +123,7 @@ static tess_status write_straight(tess_safetensors_writer *w, const struct withi
     float *data;
     TESS_TRY(tess_param_map(p, piece, part, TESS_R, &data));
     const size_t tensor = in->tensor + (size_t)(q.row / in->rows);
+    if (in->sums) add_sums(in->sums, q, width_of(p), data);
     tess_status status = tess_safetensors_write(w, tensor, q.row % in->rows, q.rows, q.col, q.cols, data);
     tess_param_unmap(p, piece, part);
     return status;
@@ -128,13 +151,19 @@ static int64_t rows_of(const tess_tensor *p)
 
 tess_status tess_pieces_write(tess_safetensors_writer *w, size_t tensor, tess_tensor *p, tess_part part, bool turned)
 {
-    return write_within(w, &(struct within){tensor, rows_of(p)}, p, part, turned);
+    return write_within(w, &(struct within){tensor, rows_of(p), NULL}, p, part, turned);
+}
+
+tess_status tess_pieces_write_summed(tess_safetensors_writer *w, size_t tensor, tess_tensor *p, tess_part part,
+                                     tess_piece_sums *sums)
+{
+    return write_within(w, &(struct within){tensor, rows_of(p), sums}, p, part, false);
 }
 
 tess_status tess_pieces_write_members(tess_safetensors_writer *w, size_t tensor, tess_tensor *p, tess_part part,
                                       bool turned)
 {
-    return write_within(w, &(struct within){tensor, rows_of(p) / tess_param_members(p)}, p, part, turned);
+    return write_within(w, &(struct within){tensor, rows_of(p) / tess_param_members(p), NULL}, p, part, turned);
 }
 
 /* ---- from files ---- */
@@ -184,13 +213,8 @@ tess_status tess_pieces_check(const tess_safetensor *t, int rank, const int64_t 
                       (long long)want[0], (long long)want[1]);
 }
 
-tess_status tess_pieces_read(const tess_safetensor *t, tess_tensor *p, tess_part part, bool turned)
-{
-    return tess_pieces_read_rows(t, p, part, turned, 0, rows_of(p));
-}
-
-tess_status tess_pieces_read_rows(const tess_safetensor *t, tess_tensor *p, tess_part part, bool turned, int64_t row,
-                                  int64_t rows)
+static tess_status read_rows(const tess_safetensor *t, tess_tensor *p, tess_part part, bool turned, int64_t row,
+                             int64_t rows, tess_piece_sums *sums)
 {
     int64_t width = t->rank == 2 ? t->dims[1] : 1;
     for (int64_t i = 0; i < tess_param_pieces(p); i++) {
@@ -200,9 +224,26 @@ tess_status tess_pieces_read_rows(const tess_safetensor *t, tess_tensor *p, tess
         TESS_TRY(tess_param_map(p, i, part, TESS_W, &data));
         q.row -= row;
         tess_status status = turned ? read_turned(t, q, width, data) : read_straight(t, q, width, data);
+        if (sums && q.writes && status == TESS_OK) add_sums(sums, q, width, data);
         tess_param_unmap(p, i, part);
         TESS_TRY(status);
         tess_bar_step((double)q.rows * (double)q.cols);
     }
     return TESS_OK;
+}
+
+tess_status tess_pieces_read_rows(const tess_safetensor *t, tess_tensor *p, tess_part part, bool turned, int64_t row,
+                                  int64_t rows)
+{
+    return read_rows(t, p, part, turned, row, rows, NULL);
+}
+
+tess_status tess_pieces_read(const tess_safetensor *t, tess_tensor *p, tess_part part, bool turned)
+{
+    return read_rows(t, p, part, turned, 0, rows_of(p), NULL);
+}
+
+tess_status tess_pieces_read_summed(const tess_safetensor *t, tess_tensor *p, tess_part part, tess_piece_sums *sums)
+{
+    return read_rows(t, p, part, false, 0, rows_of(p), sums);
 }

@@ -1,8 +1,10 @@
-/* The states of a graph's parameters to and from files: of each parameter the master, and the moments of the optimizer
- * that trains it (NAME.exp_avg and NAME.exp_avg_sq of AdamW), all of (rows, columns). They are what of a checkpoint a
- * network needs; the rest of one, and how it comes to be whole, is training's (train/checkpoint/checkpoint.h). */
+/* The states of a graph's parameters to and from files: each parameter's master weights, and the moments of the
+ * optimizer that trains it (NAME.exp_avg and NAME.exp_avg_sq for AdamW), all of shape (rows, columns). A network needs
+ * nothing else from a checkpoint; training writes the rest and makes it whole (train/checkpoint/checkpoint.h). */
 #include "models/networks/model/model.h"
+#include <errno.h>
 #include <glob.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -40,6 +42,67 @@ static tess_states_of_what held(const tess_model *m)
     return m && m->lora ? TESS_STATES_TRAINED : TESS_STATES_ALL;
 }
 
+/* ---- sums.json: {"NAME": ["16 digits", "16 digits"], ...}, by which a damaged tensor is told ---- */
+
+/* How many tensors a checkpoint has. */
+static size_t count_parts(tess_graph *g, tess_states_of_what of)
+{
+    size_t n = 0;
+    for (int k = 0; k < tess_graph_params(g); k++) n += (size_t)parts_of(tess_graph_param(g, k), of);
+    return n;
+}
+
+/* Adds up what each rank has of its own pieces. */
+static void join_sums(tess_piece_sums *sums, size_t n)
+{
+    _Static_assert(sizeof *sums == 2 * sizeof(int64_t), "two counts each");
+    tess_ranks_sum_counts((int64_t *)(void *)sums, (int)(2 * n));
+}
+
+static tess_status write_sums(const char *dir, tess_graph *g, tess_states_of_what of, const tess_piece_sums *sums)
+{
+    json_t *root = json_object();
+    char *path = tess_format("%s/sums.json", dir), text[2][20];
+    for (int k = 0; k < tess_graph_params(g); k++)
+        for (int part = 0; part < parts_of(tess_graph_param(g, k), of); part++, sums++) {
+            char *name = tess_states_name(tess_graph_param(g, k), (tess_part)part);
+            snprintf(text[0], sizeof text[0], "%016llx", (unsigned long long)sums->plain);
+            snprintf(text[1], sizeof text[1], "%016llx", (unsigned long long)sums->placed);
+            json_object_set_new(root, name, json_pack("[s, s]", text[0], text[1]));
+            free(name);
+        }
+    const bool done = json_dump_file(root, path, JSON_INDENT(1)) == 0;
+    const tess_status status = done ? TESS_OK : tess_error(TESS_FAILED, path, "cannot be written: %s", strerror(errno));
+    json_decref(root);
+    free(path);
+    return status;
+}
+
+/* What was read beside what was written. A checkpoint of an older version has no sums. */
+static tess_status check_sums(const char *dir, const tess_safetensors *states, tess_graph *g, tess_states_of_what of,
+                              const tess_piece_sums *sums)
+{
+    char *path = tess_format("%s/sums.json", dir), *end;
+    json_t *root = json_load_file(path, 0, NULL);
+    tess_status status = TESS_OK;
+    for (int k = 0; k < tess_graph_params(g); k++)
+        for (int part = 0; part < parts_of(tess_graph_param(g, k), of); part++, sums++) {
+            char *name = tess_states_name(tess_graph_param(g, k), (tess_part)part);
+            const json_t *pair = json_object_get(root, name);
+            const char *plain = json_string_value(json_array_get(pair, 0)),
+                       *placed = json_string_value(json_array_get(pair, 1));
+            const tess_safetensor *t = tess_safetensors_find(states, name);
+            if (status == TESS_OK && t && plain && placed &&
+                (strtoull(plain, &end, 16) != sums->plain || strtoull(placed, &end, 16) != sums->placed))
+                status =
+                    tess_error(TESS_INVALID, t->file, "%s does not hold what was written (a damaged checkpoint)", name);
+            free(name);
+        }
+    json_decref(root);
+    free(path);
+    return status;
+}
+
 tess_status tess_states_write(const char *dir, tess_graph *g, const tess_model *m)
 {
     const tess_states_of_what of = held(m);
@@ -58,10 +121,17 @@ tess_status tess_states_write(const char *dir, tess_graph *g, const tess_model *
     tess_status status = tess_safetensors_writer_begin(w);
     if (status == TESS_OK) status = tess_pieces_settle(g);
     size_t tensor = 0;
+    tess_piece_sums *sums = tess_alloc((count_parts(g, of) + 1) * sizeof *sums); /* zeros */
     for (int k = 0; k < params; k++)
-        for (int part = 0; part < parts_of(tess_graph_param(g, k), of) && status == TESS_OK; part++)
-            status = tess_pieces_write(w, tensor++, tess_graph_param(g, k), (tess_part)part, false);
-    return tess_safetensors_writer_end(w, status);
+        for (int part = 0; part < parts_of(tess_graph_param(g, k), of) && status == TESS_OK; part++, tensor++)
+            status = tess_pieces_write_summed(w, tensor, tess_graph_param(g, k), (tess_part)part, &sums[tensor]);
+    status = tess_safetensors_writer_end(w, status);
+    if (status == TESS_OK) {
+        join_sums(sums, tensor);
+        status = tess_ranks_agree(tess_rank() ? TESS_OK : write_sums(dir, g, of, sums));
+    }
+    free(sums);
+    return status;
 }
 
 /* ---- reading ---- */
@@ -96,7 +166,7 @@ tess_status tess_states_open(const char *path, tess_safetensors **states)
 
 tess_status tess_states_of(const char *path, tess_safetensors **states)
 {
-    const bool model = tess_safetensors_in(path); /* somebody made it one */
+    const bool model = tess_safetensors_in(path); /* the checkpoint was made into a model */
     *states = NULL;
     return tess_states_whole(path) && !model ? tess_states_open(path, states) : TESS_OK;
 }
@@ -128,8 +198,9 @@ static bool has_no_moments(const tess_safetensors *set, const tess_tensor *p)
     return none;
 }
 
-/* Moments that lack are those of a parameter that was frozen: they begin anew. */
-static tess_status read_part(const tess_safetensors *set, const char *path, tess_tensor *p, tess_part part)
+/* A parameter without any moments in the file was frozen in that run: its moments begin as in a new run. */
+static tess_status read_part(const tess_safetensors *set, const char *path, tess_tensor *p, tess_part part,
+                             tess_piece_sums *sums)
 {
     int64_t shape[3];
     int rank = tess_tensor_shape(p, shape);
@@ -144,27 +215,43 @@ static tess_status read_part(const tess_safetensors *set, const char *path, tess
         status = tess_error(TESS_INVALID, path, "%s is %s (the checkpoint is of another model)", name,
                             t ? "of another shape" : "missing");
     free(name);
-    return status == TESS_OK ? tess_pieces_read(t, p, part, false) : status;
+    return status == TESS_OK ? tess_pieces_read_summed(t, p, part, sums) : status;
 }
 
-tess_status tess_states_read(const tess_safetensors *states, const char *path, tess_graph *g, int parts,
-                             tess_states_of_what of)
+/* sums[each part of each parameter], NULL: nothing is added up. */
+static tess_status read_states(const tess_safetensors *states, const char *path, tess_graph *g, int parts,
+                               tess_states_of_what of, tess_piece_sums *sums)
 {
     tess_status status = check_names(states, path, g);
     for (int k = 0; k < tess_graph_params(g); k++) {
         tess_tensor *p = tess_graph_param(g, k);
         const int there = parts_of(p, of);
         for (int part = 0; part < parts && part < there && status == TESS_OK; part++)
-            status = read_part(states, path, p, (tess_part)part);
+            status = read_part(states, path, p, (tess_part)part, sums ? sums++ : NULL);
     }
     return status;
+}
+
+tess_status tess_states_read(const tess_safetensors *states, const char *path, tess_graph *g, int parts,
+                             tess_states_of_what of)
+{
+    return read_states(states, path, g, parts, of, NULL);
 }
 
 tess_status tess_states_load(const char *dir, tess_graph *g, const tess_model *m)
 {
     tess_safetensors *states = NULL;
+    const tess_states_of_what of = held(m);
+    const size_t n = count_parts(g, of);
+    tess_piece_sums *sums = tess_alloc((n + 1) * sizeof *sums);
     tess_status status = tess_states_open(dir, &states);
-    if (status == TESS_OK) status = tess_states_read(states, dir, g, TESS_PARTS, held(m));
+    if (status == TESS_OK) status = read_states(states, dir, g, TESS_PARTS, of, sums);
+    status = tess_ranks_agree(status);
+    if (status == TESS_OK) {
+        join_sums(sums, n);
+        status = tess_ranks_agree(tess_rank() ? TESS_OK : check_sums(dir, states, g, of, sums));
+    }
+    free(sums);
     tess_safetensors_close(states);
     return status;
 }

@@ -1,6 +1,5 @@
 /* UTF-8, and what characters are, by utf8proc's tables: tokenizer.c says why those. */
 #include "models/text/base/text.h"
-#include "models/text/base/mapped.h"
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -200,26 +199,4 @@ size_t tess_grapheme(const char *s, size_t n)
         end += bytes;
     }
     return end;
-}
-
-/* ---- JSON ---- */
-
-const char *tess_json_text(const json_t *object, const char *name)
-{
-    return json_string_value(json_object_get(object, name));
-}
-
-tess_status tess_json_open(const char *path, size_t flags, json_t **root, uint64_t *sum)
-{
-    tess_map map;
-    json_error_t error;
-    TESS_TRY(tess_map_open(path, &map));
-    *root = json_loadb((const char *)map.data, map.bytes, JSON_REJECT_DUPLICATES | flags, &error);
-    if (sum) *sum = tess_sum_bytes(TESS_SUM, map.data, map.bytes);
-    tess_map_close(&map);
-    if (*root) return TESS_OK;
-    char *where = tess_format("%s:%d:%d", path, error.line, error.column);
-    tess_status status = tess_error(TESS_INVALID, where, "is no JSON: %s", error.text);
-    free(where);
-    return status;
 }

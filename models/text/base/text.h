@@ -81,8 +81,15 @@ size_t tess_ascii_end(const char *s, size_t n, size_t at);
 
 /* Returns the string of an object's field, or NULL where it is none. */
 const char *tess_json_text(const json_t *object, const char *name);
-/* Reads a file as JSON in which no member stands twice, with jansson's `flags`: *root is a new reference, *sum, unless
- * NULL, tells the file's content from others. */
+/* Parses text with jansson's `flags`, as Python's json does: an integer beyond 64 bits is a real, NaN is null, and what
+ * is infinite is the largest real, since JSON has no other. Returns a new reference, or NULL and the error. */
+json_t *tess_json_parse(const char *text, size_t bytes, size_t flags, json_error_t *error);
+/* Parses a file so; returns NULL where it cannot be read, too. */
+json_t *tess_json_load(const char *path, size_t flags, json_error_t *error);
+/* Parses a file in which no member may stand twice: *root is a new reference, *sum, unless NULL, tells the file's
+ * content from others. */
 tess_status tess_json_open(const char *path, size_t flags, json_t **root, uint64_t *sum) TESS_NODISCARD;
+/* Opens the object in a file of a directory; *root is NULL where the directory has none of that name. */
+tess_status tess_json_beside(const char *dir, const char *name, json_t **root) TESS_NODISCARD;
 
 #endif

@@ -22,14 +22,6 @@ struct tess_chat {
 
 /* ---- opening ---- */
 
-static json_t *read_json(const char *dir, const char *name)
-{
-    char *path = tess_format("%s/%s", dir, name);
-    json_t *root = json_load_file(path, JSON_ALLOW_NUL, NULL);
-    free(path);
-    return root;
-}
-
 /* The special tokens that a template may name. */
 static void take_tokens(tess_chat *c, const json_t *config)
 {
@@ -64,7 +56,7 @@ static tess_status take_template(tess_chat *c, const char *where, const char *te
     return status;
 }
 
-/* chat_template may be a list of them by name, of which "default" is the one. */
+/* chat_template may be a list of templates with names: the one named "default" is taken. */
 static const json_t *template_of(const json_t *config)
 {
     const json_t *t = json_object_get(config, "chat_template"), *entry;
@@ -95,8 +87,6 @@ static tess_status read_template(tess_chat *c, const json_t *config)
         status = take_template(c, config_path, json_string_value(text), json_string_length(text));
     } else if (text && !json_is_null(text)) {
         status = tess_error(TESS_INVALID, "chat_template", "in %s/tokenizer_config.json is no text", c->dir);
-    } else if (!config && tess_dirs_has(c->dir, "tokenizer_config.json")) {
-        status = tess_error(TESS_INVALID, "chat_template", "%s/tokenizer_config.json is no JSON", c->dir);
     } else {
         c->absent = true;
         status = tess_error(TESS_INVALID, "chat_template",
@@ -119,10 +109,12 @@ static tess_chat *new_chat(const char *dir)
 tess_status tess_chat_open(const char *dir, tess_chat **chat)
 {
     tess_chat *c = *chat = new_chat(dir);
-    json_t *config = read_json(dir, "tokenizer_config.json"), *map = read_json(dir, "special_tokens_map.json");
+    json_t *config = NULL, *map = NULL;
+    tess_status status = tess_json_beside(dir, "tokenizer_config.json", &config);
+    if (status == TESS_OK) status = tess_json_beside(dir, "special_tokens_map.json", &map);
     take_tokens(c, config);
     take_tokens(c, map);
-    const tess_status status = read_template(c, config);
+    if (status == TESS_OK) status = read_template(c, config);
     if (status != TESS_OK) {
         c->unsupported = tess_arena_format(c->arena, "%s", tess_error_text());
         tess_error_clear();
@@ -265,7 +257,8 @@ static size_t common(const tess_bytes *a, const tess_bytes *b)
     return n;
 }
 
-/* What of a message's content is likely to stand in the text as it is: behind its reasoning, without blanks around. */
+/* Returns the part of a message's content that is likely to stand in the text unchanged: what is behind the reasoning,
+ * without blanks around it. */
 static tess_tpl_value words_of(const json_t *message)
 {
     const json_t *content = json_object_get(message, "content");

@@ -1,7 +1,7 @@
-/* The tokenizer of a model's directory: tokenizer.json, or older files, out of which the same object is made. Those do
- * not say all that it says: which tokens are added and special stands in tokenizer_config.json, special_tokens_map.json
- * and added_tokens.json, and the rest follows from the kind of tokenizer, which is known by its class or the model's
- * type. A kind that is not known here is an error: it might cut texts in another way. */
+/* The tokenizer of a model's directory: tokenizer.json, or the same object made from older files. Those say less: which
+ * tokens are added and special stands in tokenizer_config.json, special_tokens_map.json and added_tokens.json, and the
+ * rest follows from the kind of tokenizer, which is known by its class or the model's type. A kind that is not known
+ * here is an error: it might cut texts in another way. */
 #include "models/text/base/directories.h"
 #include "models/text/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
@@ -68,20 +68,9 @@ struct beside {
     const struct kind *kind;
     json_t *ids;   /* by text, of the vocabulary and of what is added to it */
     json_t *added; /* the array that tokenizer.json has */
-    int64_t next;  /* the first id that is nobody's */
+    int64_t next;  /* the id behind the largest that a token has */
     const char *spelt[SPECIALS];
 };
-
-static tess_status read_object(const char *dir, const char *name, json_t **object)
-{
-    char *path = tess_format("%s/%s", dir, name);
-    tess_status status = TESS_OK;
-    if (tess_dirs_has(dir, name)) status = tess_json_open(path, JSON_ALLOW_NUL, object, NULL);
-    if (status == TESS_OK && *object && !json_is_object(*object))
-        status = tess_error(TESS_INVALID, path, "is no JSON object");
-    free(path);
-    return status;
-}
 
 static bool names(const char *list, const char *name)
 {
@@ -317,10 +306,10 @@ static tess_status add_all(struct beside *b, json_t *root)
 
 static tess_status read_beside(struct beside *b, bool pairs, json_t **root)
 {
-    TESS_TRY(read_object(b->dir, "tokenizer_config.json", &b->config));
-    TESS_TRY(read_object(b->dir, "special_tokens_map.json", &b->map));
-    TESS_TRY(read_object(b->dir, "added_tokens.json", &b->added_tokens));
-    TESS_TRY(read_object(b->dir, "config.json", &b->model));
+    TESS_TRY(tess_json_beside(b->dir, "tokenizer_config.json", &b->config));
+    TESS_TRY(tess_json_beside(b->dir, "special_tokens_map.json", &b->map));
+    TESS_TRY(tess_json_beside(b->dir, "added_tokens.json", &b->added_tokens));
+    TESS_TRY(tess_json_beside(b->dir, "config.json", &b->model));
     TESS_TRY(find_kind(b, pairs));
     TESS_TRY(read_vocabulary(b, pairs, root));
     return add_all(b, *root);

@@ -49,9 +49,10 @@ static tess_status print_memory(const tess_run *r, const tess_step *step, FILE *
     return status;
 }
 
-static tess_status room_here(tess_run *r, char text[static 512])
+static tess_status room_here(tess_run *r, const tess_holds *p, char text[static 512])
 {
-    const tess_status status = tess_run_tier_room(r);
+    tess_status status = tess_run_ram_room(r, p);
+    if (status == TESS_OK) status = tess_run_tier_room(r);
     if (status != TESS_OK) snprintf(text, 512, "%s", tess_error_text());
     return status == TESS_OK && tess_run_lacks_room(r, false, text) ? TESS_INVALID : status;
 }
@@ -84,7 +85,7 @@ static tess_status print_placed(tess_run *r, uint64_t least, const struct asked 
         else
             tess_estimate_needs(out, r, step, limit);
         if (fits && a->stage) status = print_memory(r, step, out);
-        if (fits && !a->stage && room_here(r, room) != TESS_OK) why = tess_strdup(room);
+        if (fits && !a->stage && room_here(r, &p, room) != TESS_OK) why = tess_strdup(room);
         if (why) fprintf(out, "does not fit: %s\n", why);
         if (tess_ranks() > 1) tess_estimate_messages(out, p.sent);
         if (tess_gpus() > 0)

@@ -491,10 +491,28 @@ tess_status tess_checkpoint_open(const char *dir, tess_status (*open)(const char
     }
 }
 
+/* Says, beside the error that the checkpoint of a step cannot be read, which one is left. */
+static void say_others(const char *dir, int64_t step)
+{
+    int64_t *steps;
+    const size_t n = list(dir, &steps);
+    char *path = path_of(dir, step, "");
+    for (size_t i = 0; i < n && tess_rank() == 0; i++) {
+        char *other = path_of(dir, steps[i], "");
+        const bool older = steps[i] < step && tess_states_whole(other);
+        if (older) tess_note("%s is whole; remove %s to go on from it", other, path);
+        free(other);
+        if (older) break;
+    }
+    free(path);
+    free(steps);
+}
+
 tess_status tess_checkpoint_load(const char *dir, int64_t step, const tess_model *m, tess_graph *g)
 {
     char *path = path_of(dir, step, "");
-    const tess_status status = tess_ranks_agree(tess_states_load(path, g, m));
+    const tess_status status = tess_states_load(path, g, m);
+    if (status != TESS_OK) say_others(dir, step);
     free(path);
     return status == TESS_OK ? tess_graph_round(g) : status;
 }

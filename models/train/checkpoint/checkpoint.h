@@ -3,6 +3,7 @@
  *     state.json               step, seed and samples drawn, the settings of the run, and its losses on data.valid
  *     states.safetensors       (or shards) masters and moments of all parameters (networks/networks.h), in the same
  *                              bytes for any number of ranks
+ *     sums.json                sums over each of these tensors, which are compared when it is read
  *     config.json, ...         the model's files as Hugging Face names them, and its tokenizer's
  *
  * A checkpoint is written under another name, made durable, then renamed: a directory with the final name is whole. A

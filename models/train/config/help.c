@@ -12,7 +12,7 @@ static const char *const about[][2] = {
     {"optimizer", "which one, and its numbers"},
     {"scheduler", "how the learning rate moves"},
     {"bf16", "half precision"},
-    {"fp16", "half precision, which is bf16 here"},
+    {"fp16", "half precision with a scaled loss"},
     {"amp", "half precision, which is bf16 here"},
     {"torch_autocast", "half precision, which is bf16 here"},
     {"data_types", "what gradients are summed in"},

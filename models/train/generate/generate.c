@@ -2,6 +2,7 @@
  * file's in the order of its lines. */
 #include "codelets/codelets.h"
 #include "models/networks/networks.h"
+#include "models/text/base/text.h"
 #include "models/text/chat/chat.h"
 #include "models/train/checkpoint/checkpoint.h"
 #include "models/train/generate/prompts_impl.h"
@@ -54,10 +55,11 @@ static bool take_ends(struct generator *g, const json_t *of)
 }
 
 /* What generation_config.json says, or else config.json, or else the tokenizer. */
-static void find_tokens(struct generator *g)
+static tess_status find_tokens(struct generator *g)
 {
-    char *path = tess_format("%s/generation_config.json", tess_model_dir(g->model));
-    json_t *file = json_load_file(path, 0, NULL), *config = json_loads(tess_model_json(g->model), 0, NULL);
+    json_t *file;
+    TESS_TRY(tess_json_beside(tess_model_dir(g->model), "generation_config.json", &file));
+    json_t *config = json_loads(tess_model_json(g->model), 0, NULL);
     const int32_t end = tess_tokenizer_end_of_text(g->tokenizer);
     if (!take_ends(g, file) && !take_ends(g, config) && end >= 0) g->end[g->how.end_count++] = end;
     g->padding = token_of(g, json_object_get(config, "pad_token_id"));
@@ -67,7 +69,7 @@ static void find_tokens(struct generator *g)
     if (g->padding < 0) g->padding = 0;
     json_decref(file);
     json_decref(config);
-    free(path);
+    return TESS_OK;
 }
 
 static bool has_encoder(const struct generator *g)
@@ -89,7 +91,7 @@ static tess_status open_generator(const char *dir, void *what)
     TESS_TRY(tess_model_check(g->model));
     g->vocab = tess_model_vocab(g->model);
     g->most = has_encoder(g) ? 0 : tess_model_positions(g->model);
-    find_tokens(g);
+    TESS_TRY(find_tokens(g));
     tess_run_say_tokenizer(g->model, g->tokenizer);
     return TESS_OK;
 }
@@ -417,7 +419,7 @@ static tess_status generate(struct generator *g, FILE *out)
     if (g->cut)
         tess_note("%lld of %zu texts ended at the model's %lld positions", (long long)g->cut, g->prompts.count,
                   (long long)g->most);
-    tess_note("%lld tokens in %.2f s, %.1f tokens/s; before that %lld of prompts in %.2f s, %.1f tokens/s",
+    tess_note("%lld tokens in %.2f s, %.1f tokens/s; prompt: %lld tokens in %.2f s, %.1f tokens/s",
               (long long)g->wrote, g->write_seconds, (double)g->wrote / fmax(g->write_seconds, 1e-9),
               (long long)g->read, g->read_seconds, (double)g->read / fmax(g->read_seconds, 1e-9));
     return fflush(out) || ferror(out) ? tess_error(TESS_FAILED, "output", "cannot be written") : TESS_OK;

@@ -1,6 +1,7 @@
 /* Texts to ids, line by line, and back: what a model's tokenizer makes of them. A file is mapped and its lines are
  * encoded piece by piece, so that neither its size nor that of a line matters. */
 #include "models/text/base/mapped.h"
+#include "models/text/base/text.h"
 #include "models/text/tokenizer/tokenizer.h"
 #include "models/train/train.h"
 #include <errno.h>
@@ -27,7 +28,8 @@ struct lines {
 static int64_t vocabulary(const char *dir)
 {
     char *path = tess_format("%s/config.json", dir);
-    json_t *config = json_load_file(path, 0, NULL), *size = json_object_get(config, "vocab_size");
+    json_error_t e;
+    json_t *config = tess_json_load(path, 0, &e), *size = json_object_get(config, "vocab_size");
     if (!size) size = json_object_get(json_object_get(config, "text_config"), "vocab_size");
     const int64_t n = json_is_integer(size) && json_integer_value(size) > 0 ? json_integer_value(size) : 0;
     json_decref(config);

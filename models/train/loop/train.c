@@ -3,6 +3,7 @@
 #include "models/networks/networks.h"
 #include "models/text/base/directories.h"
 #include "models/train/loop/announce_impl.h"
+#include "models/train/loop/lock_impl.h"
 #include "models/train/loop/resume_impl.h"
 #include "models/train/loop/schedule_impl.h"
 #include "models/train/report/observer.h"
@@ -10,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* What the configuration says of the way, read once the run knows its data. */
 struct course {
@@ -28,6 +30,7 @@ struct training {
     tess_run run;
     tess_data *data, *valid;
     tess_step *step, *eval;
+    tess_lock output, saves; /* of these directories */
     size_t made;             /* of the output directory's path, see tess_dirs_make */
     bool adapts;             /* adapters alone are trained */
     bool stopped, early;     /* by a signal, by early_stop */
@@ -51,6 +54,17 @@ static tess_status require_length(const tess_config *c)
     return c->epochs == TESS_CONFIG_AUTO ? tess_config_require(c, "steps") : TESS_OK;
 }
 
+/* Rank 0's, for all. Directories that are not there yet are tried once more when they are. */
+static tess_status lock_directories(struct training *t)
+{
+    if (tess_rank() > 0) return TESS_OK;
+    struct stat output, saves;
+    TESS_TRY(tess_lock_take(&t->output, t->c.output));
+    if (!t->c.checkpoint.dir || stat(t->c.checkpoint.dir, &saves)) return TESS_OK;
+    if (!stat(t->c.output, &output) && output.st_dev == saves.st_dev && output.st_ino == saves.st_ino) return TESS_OK;
+    return tess_lock_take(&t->saves, t->c.checkpoint.dir);
+}
+
 static tess_status open_inputs(struct training *t)
 {
     const tess_config *c = &t->c;
@@ -62,6 +76,7 @@ static tess_status open_inputs(struct training *t)
     if (t->adapts && !tess_model_has_weights(t->run.model))
         return tess_error(TESS_INVALID, "lora",
                           "the model has no weights (adapters need a directory's weights to be trained on)");
+    TESS_TRY(lock_directories(t));
     if (tess_rank() == 0) TESS_TRY(tess_resume_refuse(c));
     TESS_TRY(tess_observer_check(c));
     TESS_TRY(tess_run_data(&t->run, "data.train", c->data.train, c->data.shuffle, &t->data));
@@ -106,8 +121,10 @@ static void set_course(struct training *t, const tess_beginning *b)
 /* Before the tiers are looked at: one may lie in it. */
 static tess_status make_output(struct training *t)
 {
-    if (tess_rank() > 0 || tess_dirs_make(t->way.output, &t->made)) return TESS_OK;
-    return tess_error(tess_errno_status(errno), t->way.output, "cannot be created: %s (see output)", strerror(errno));
+    if (tess_rank() == 0 && !tess_dirs_make(t->way.output, &t->made))
+        return tess_error(tess_errno_status(errno), t->way.output, "cannot be created: %s (see output)",
+                          strerror(errno));
+    return lock_directories(t);
 }
 
 static tess_status plan_steps(struct training *t)
@@ -166,6 +183,7 @@ static tess_status load(struct training *t, bool resumes)
 static tess_status begin(struct training *t, bool resumes)
 {
     if (t->way.saves) TESS_TRY(tess_checkpoint_prepare(t->way.saves));
+    TESS_TRY(tess_ranks_agree(lock_directories(t)));
     tess_observer_begin(&t->observer, &t->run, &t->plan);
     TESS_TRY(tess_ranks_agree(tess_run_start(&t->run, false)));
     if (tess_ranks() > 1 && !tess_rank()) printf("messages between ranks go by %s\n", tess_message_carrier());
@@ -298,6 +316,8 @@ static void end(struct training *t)
     tess_run_close(&t->run);
     free(t->numbers);
     tess_stop();
+    tess_lock_release(&t->output);
+    tess_lock_release(&t->saves);
 }
 
 /* Where a replay begins, which all ranks find in the same file. */
@@ -338,7 +358,7 @@ tess_status tess_train_again(const tess_config *c, const tess_replay *replay)
     TESS_TRY_DONE(tess_ranks_agree(make_output(&t)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&t.run, NULL)));
     TESS_TRY_DONE(tess_ranks_agree(plan_steps(&t)));
-    TESS_TRY_DONE(tess_ranks_agree(tess_run_room(&t.run, b.found)));
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_room(&t.run, &t.plan, b.found)));
     tess_announce_run(&t.run, &t.plan, t.data, t.valid, b.found ? NULL : &t.at.seed);
     tess_signals_install();
     TESS_TRY_DONE(tess_ranks_agree(begin(&t, b.found)));

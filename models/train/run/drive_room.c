@@ -1,5 +1,6 @@
-/* Room on the drives for what a run writes: the disk tier, the model, the checkpoints. It is looked for before the
- * first step, since a drive that is full behind the last one costs all of them. */
+/* Room for what a run holds and writes: RAM under a cap that may be a larger machine's, and on the drives the disk
+ * tier, the model, the checkpoints. It is looked for before the first step, since what is full behind the last one
+ * costs all of them. */
 #include "models/networks/networks.h"
 #include "models/train/run/run.h"
 #include <stdlib.h>
@@ -64,6 +65,28 @@ tess_status tess_run_tier_room(tess_run *r)
     return status;
 }
 
+/* ---- RAM ---- */
+
+tess_status tess_run_ram_room(const tess_run *r, const tess_holds *plan)
+{
+    tess_hardware h;
+    tess_hardware_read(&h);
+    const uint64_t ram = h.ram_bytes / (uint64_t)tess_share_read()->ranks, cap = r->caps.cpu;
+    const uint64_t whole = tess_holds_need(plan, tess_cores()) + r->beside;
+    const uint64_t needed = r->machine.disk && cap < whole ? cap : whole;
+    if (!ram || cap <= ram) return TESS_OK;
+    if (needed > ram)
+        return tess_error(TESS_INVALID, r->caps.cpu_key,
+                          "%s, of them the run takes %s, but this machine has %s (%s=%lluMiB%s would do)",
+                          tess_human_bytes((double)cap), tess_human_bytes((double)needed),
+                          tess_human_bytes((double)ram), r->caps.cpu_key, (unsigned long long)((ram - ram / 16) >> 20),
+                          r->machine.disk ? "" : " with memory.path=DIR for the rest");
+    if (!tess_rank())
+        tess_note("%s: %s is more than this machine has, %s", r->caps.cpu_key, tess_human_bytes((double)cap),
+                  tess_human_bytes((double)ram));
+    return TESS_OK;
+}
+
 /* ---- what stays ---- */
 
 static uint64_t model_bytes(const tess_run *r, int64_t values)
@@ -115,9 +138,10 @@ bool tess_run_lacks_room(const tess_run *r, bool resumes, char text[static 512])
     return true;
 }
 
-tess_status tess_run_room(tess_run *r, bool resumes)
+tess_status tess_run_room(tess_run *r, const tess_holds *plan, bool resumes)
 {
     char text[512];
+    TESS_TRY(tess_run_ram_room(r, plan));
     TESS_TRY(tess_run_tier_room(r));
     if (!tess_rank() && tess_run_lacks_room(r, resumes, text)) tess_note("%s", text);
     return TESS_OK;

@@ -188,8 +188,11 @@ uint64_t tess_run_disk_least(const tess_run *r);
 tess_status tess_run_tier_room(tess_run *r) TESS_NODISCARD;
 /* Returns whether the drives have too little room for the model and the checkpoints, and says so in `text`. */
 bool tess_run_lacks_room(const tess_run *r, bool resumes, char text[static 512]);
-/* Does the first, and prints a line for the second. */
-tess_status tess_run_room(tess_run *r, bool resumes) TESS_NODISCARD;
+/* Refuses, with TESS_INVALID, a cap above the RAM of this machine where a step that was chosen takes more than that,
+ * with the cap that would do; else a line says it. */
+tess_status tess_run_ram_room(const tess_run *r, const tess_holds *plan) TESS_NODISCARD;
+/* Refuses what RAM or the drives have no room for, and prints a line where the model or checkpoints have none. */
+tess_status tess_run_room(tess_run *r, const tess_holds *plan, bool resumes) TESS_NODISCARD;
 
 /* ---- feed.c, eval.c ---------------------------------------------------------------------------------------------- */
 

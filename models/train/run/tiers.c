@@ -7,6 +7,7 @@
 #include "models/train/run/run.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MiB = 1 << 20 };
 
@@ -78,13 +79,17 @@ static tess_status no_directory(const tess_config *c)
                       "beside the device)");
 }
 
-/* Makes the directories of DeepSpeed's nvme_path that are missing, as it does; memory.path names those that there are.
- */
+/* Makes the directories of DeepSpeed's nvme_path that are missing, as it does, and says so; memory.path names those
+ * that there are. One in / is where a drive was to be mounted that is not: it is refused behind this, as all that is
+ * not there. */
 static void make_directories(const char *paths)
 {
     for (const char *p = paths; *p; p += *p == ':') {
         char *dir = tess_format("%.*s", (int)strcspn(p, ":"), p);
-        if (*dir) (void)tess_dirs_make(dir, NULL); /* what is not there is refused behind this */
+        const bool below_root = dir[0] == '/' && strrchr(dir, '/') == dir;
+        if (*dir && !below_root && access(dir, F_OK) && tess_dirs_make(dir, NULL) && !tess_rank())
+            tess_note("nvme_path: %s was not there and is made; %s are free on its drive", dir,
+                      tess_human_bytes((double)tess_drive_free(dir)));
         p += strlen(dir);
         free(dir);
     }

@@ -13,8 +13,8 @@
 struct tess_meeting {
     starpu_pthread_mutex_t held; /* SimGrid's conditions want one */
     starpu_pthread_cond_t ended;
-    int first, ranks;  /* those from that one on; */
-    int members, came; /* so many of them are there */
+    int first, ranks;  /* the first of them, and how many they are */
+    int members, came; /* how many of them are simulated, and have come this time */
     unsigned long turn;
     void **of; /* what each brought; NULL: it is not there */
 };
@@ -70,7 +70,7 @@ static void give_all(const struct tess_meeting *m, size_t bytes)
         if (m->of[r]) memcpy(m->of[r], m->of[0], bytes);
 }
 
-/* In the order of their numbers, of which 0 is always there. */
+/* Adds up in the order of ranks, into what the first one brought, which is always there. */
 static void sum_reals(struct tess_meeting *m, size_t n)
 {
     double **x = (double **)m->of;
@@ -169,6 +169,8 @@ tess_status tess_together_open(int *rank, int *ranks, int *local, int *locals)
 }
 
 void tess_together_close(void) {}
+
+void tess_ranks_say_unjoined(void) {} /* there is no launcher */
 
 tess_status tess_ranks_join(void)
 {
