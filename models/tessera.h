@@ -68,12 +68,12 @@
  * members at their end, so they are set by name, and a program is compiled again for a new version (the library is
  * static). Programs use no other symbols of the library.
  *
- *     runtime/tessera_runtime.h            errors, the machine, start and stop, several ranks
- *     codelets/tessera_codelets.h          optimizers, settings of ops
- *     graph/tessera_graph.h                a network described, planned and trained; its values
- *     models/networks/tessera_networks.h   models by name and their weights
- *     models/train/tessera_train.h         saved, loaded, resumed; the command by call; a run step by step
- *     graph/tessera_ops.h                  ops of the program's own, experts, generation */
+ * runtime/tessera_runtime.h: errors, the machine, start and stop, several ranks.
+ * codelets/tessera_codelets.h: optimizers, settings of ops.
+ * graph/tessera_graph.h: a network described, planned and trained; its values.
+ * models/networks/tessera_networks.h: models by name and their weights.
+ * models/train/tessera_train.h: saved, loaded, resumed; the command by call; a run step by step.
+ * graph/tessera_ops.h: ops of the program's own, experts, generation. */
 #ifndef TESSERA_H
 #define TESSERA_H
 #include "graph/tessera_ops.h"

@@ -355,6 +355,9 @@ tess_status tess_environment_enter(const tess_machine *m, const tess_rooms *room
         set_default("STARPU_WORKERS_NOBIND", "1");
     else if (!said)
         set_default("STARPU_WORKERS_GETBIND", "1");
+    char *host = tess_perfmodels_host();
+    set_default("STARPU_HOSTNAME", host);
+    free(host);
     /* StarPU-MPI's thread goes where the rank's share has room, not to a core of a worker's. */
     if (!getenv("STARPU_MPI_THREAD_CPUID") && !getenv("STARPU_MPI_THREAD_COREID"))
         set_default("STARPU_MPI_NOBIND", "1");

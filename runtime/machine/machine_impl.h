@@ -26,6 +26,8 @@ tess_status tess_policy_choose(const char *ours, struct starpu_conf *conf) TESS_
 
 /* Removes performance models that were not written to their end, before StarPU reads them. */
 void tess_perfmodels_check(void);
+/* Returns the name that StarPU's files of this machine, or of this process's part of it, have; free() it. */
+char *tess_perfmodels_host(void);
 /* Waits while another process makes StarPU's first start on this machine; returns what holds up others where this one
  * makes it, for tess_perfmodels_unlock. */
 int tess_perfmodels_lock(void);

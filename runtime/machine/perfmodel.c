@@ -2,8 +2,10 @@
  * that was killed then, or found the disk full, leaves half a file, and every later run would abort at its first task:
  * such files go before StarPU starts. A whole one ends with an empty line.
  *
- * The first start on a machine, and with another number of GPUs, measures its buses into files beside them. A second
- * one at that time would read half of these and end in an assertion: it waits. */
+ * The first start on a machine, and with another number of GPUs or of cores that the process may use, measures its buses
+ * into files beside them. A second one at that time would read half of these and end in an assertion: it waits. And what
+ * a rank has of a machine is another machine to StarPU, by name: one process and several ranks by turns would each
+ * measure again. */
 #include "runtime/machine/machine_impl.h"
 #include "runtime/ranks/devices.h"
 #include <errno.h>
@@ -30,12 +32,29 @@ static bool is_whole(const char *path)
     return read && end[0] == '\n' && end[1] == '\n';
 }
 
-/* What StarPU calls its host. free() it. */
-static char *host_name(void)
+/* How many cores of this machine StarPU sees, of all: those of the process's mask, unless it binds no workers. */
+static int cores_seen(int *all)
 {
-    char host[256] = "";
+    static int cores;
+    const char *nobind = getenv("STARPU_WORKERS_NOBIND");
+    if (!cores) {
+        tess_hardware h;
+        tess_hardware_read(&h);
+        cores = h.cores;
+    }
+    *all = cores;
+    return nobind && atoi(nobind) ? cores : tess_share_read()->cores;
+}
+
+char *tess_perfmodels_host(void)
+{
+    char host[200] = "";
+    const char *said = getenv("STARPU_HOSTNAME");
+    int all;
+    const int cores = cores_seen(&all);
     gethostname(host, sizeof host - 1);
-    return tess_format("%s", getenv("STARPU_HOSTNAME") ?: host);
+    if (said) return tess_strdup(said);
+    return cores < all ? tess_format("%s-%d-cores", host, cores) : tess_strdup(host);
 }
 
 /* A path below StarPU's folder. free() it. */
@@ -60,25 +79,27 @@ static bool find(const char *name, glob_t *found)
 /* A file of the bus's on this host. free() it. */
 static char *bus_file(const char *end)
 {
-    char *host = host_name(), *name = tess_format("bus/%s.%s", host, end), *path = below(name);
+    char *host = tess_perfmodels_host(), *name = tess_format("bus/%s.%s", host, end), *path = below(name);
     free(host);
     free(name);
     return path;
 }
 
-/* Returns whether StarPU has measured the bus with as many devices as there are now: else it measures again. The
- * platform is the last of the files that it writes. */
+/* Returns whether StarPU has measured the bus with as many devices and cores as there are now: else it measures again.
+ * The platform is the last of the files that it writes. */
 static bool is_measured(void)
 {
     char *config = bus_file("config"), *platform = bus_file("platform.xml"), line[128];
-    int devices = -1;
+    int devices = -1, cores = -1, all;
     FILE *f = access(platform, R_OK) ? NULL : fopen(config, "r");
-    while (f && fgets(line, sizeof line, f))
+    while (f && fgets(line, sizeof line, f)) {
         if (strstr(line, "# Number of CUDA devices")) devices = atoi(line);
+        if (strstr(line, "# Number of CPUs")) cores = atoi(line);
+    }
     if (f) fclose(f);
     free(config);
     free(platform);
-    return devices == tess_gpu_devices();
+    return devices == tess_gpu_devices() && cores == cores_seen(&all);
 }
 
 static void make_folders(char *path)
@@ -137,7 +158,7 @@ void tess_known_times_read(const tess_codelet *cl, tess_known_times *k)
 {
     glob_t found = {0};
     *k = (tess_known_times){0};
-    char *host = host_name(), *name = tess_format("tess_%s_%s.%s", cl->name, tess_dtype_name(cl->dtype), host);
+    char *host = tess_perfmodels_host(), *name = tess_format("tess_%s_%s.%s", cl->name, tess_dtype_name(cl->dtype), host);
     FILE *f = find(name, &found) && is_whole(found.gl_pathv[0]) ? fopen(found.gl_pathv[0], "r") : NULL;
     if (f) read_known(f, k), fclose(f);
     globfree(&found);

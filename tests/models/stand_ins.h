@@ -19,7 +19,7 @@ static struct ranks_shared {
     pthread_barrier_t barrier;
     tess_status status[RANKS_MOST];
     char text[RANKS_MOST][1000];
-    int64_t count[RANKS_MOST][4];
+    int64_t count[RANKS_MOST][1024];
     uint8_t told[256];
 } * ranks_shared;
 static int ranks_rank, ranks_size = 1;
@@ -66,6 +66,7 @@ tess_status __wrap_tess_ranks_agree(tess_status status)
 void __wrap_tess_ranks_sum_counts(int64_t *x, int n)
 {
     if (ranks_size == 1) return;
+    TESS_ASSERT((size_t)n * sizeof *x <= sizeof ranks_shared->count[0]);
     memcpy(ranks_shared->count[ranks_rank], x, (size_t)n * sizeof *x);
     ranks_meet();
     memset(x, 0, (size_t)n * sizeof *x);

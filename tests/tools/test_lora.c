@@ -58,6 +58,10 @@ TEST(adapters_are_trained_read_and_folded_in)
     DONE("eval", "base/model", "data.valid=valid.txt", "data.seq_length=32", "bf16.enabled=true", "--adapter",
          "out/model");
     CHECK(fabs(last_loss() - valid) < 1e-5);
+    DONE("eval", "run.json", "model=out/model"); /* by the run's own file, which says what its adapters were to be */
+    CHECK(fabs(last_loss() - valid) < 1e-5);
+    DONE("eval", "run.json", "--adapter", "out/model");
+    CHECK(fabs(last_loss() - valid) < 1e-5);
     DONE("eval", "base/model", "data.valid=valid.txt", "data.seq_length=32", "--adapter", "out/model");
     const double exact = last_loss();
     DONE("merge", "base/model", "out/model", "merged");

@@ -28,6 +28,11 @@ static tess_status open_inputs(const char *path, void *what)
     struct evaluation *e = what;
     e->c = *e->given;
     e->c.model = (char *)path;
+    /* What adapters a run would draw is no matter here: those that are evaluated say what they are. */
+    e->c.lora.r = TESS_CONFIG_AUTO;
+    e->c.lora.alpha = e->c.lora.dropout = TESS_CONFIG_AUTO;
+    e->c.lora.targets = e->c.lora.modules_to_save = NULL;
+    e->c.lora.rslora = e->c.lora.dora = false;
     TESS_TRY(tess_run_open(&e->c, tess_rank(), &e->run));
     TESS_TRY(tess_run_check_weights(&e->run));
     TESS_TRY(tess_run_data(&e->run, "data.valid", e->c.data.valid, false, &e->data));

@@ -94,6 +94,7 @@ static void count_steps(struct training *t)
         const int64_t steps = exact > 1e12 ? (int64_t)1e12 : exact > 1 ? (int64_t)ceil(exact) : 1;
         if (c->steps == TESS_CONFIG_AUTO || steps < c->steps) c->steps = steps;
     }
+    if (c->eval_every == TESS_CONFIG_AUTO) c->eval_every = c->steps;
     if (c->scheduler.params.total_num_steps == TESS_CONFIG_AUTO) c->scheduler.params.total_num_steps = c->steps;
 }
 
