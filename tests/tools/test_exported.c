@@ -278,11 +278,56 @@ static const char NET[] =
     "\"dtype\": \"float32\"}],"
     "\"outputs\": {\"loss\": \"s\", \"d\": \"d\", \"top\": \"a\", \"turned\": \"r\"}}";
 
+/* y = x w^T + b with w (3, 1), as nn.Linear(1, 3) has it: a matrix of one column is no matrix to the op of families. */
+static const char NARROW[] =
+    "{\"tessera_graph\": 1, \"inputs\": {\"x\": {\"shape\": [4, 1], \"dtype\": \"float32\", \"batch\": 0}}, "
+    "\"params\": {\"w\": {\"shape\": [3, 1], \"dtype\": \"float32\"}, \"b\": {\"shape\": [3], \"dtype\": "
+    "\"float32\"}}, \"nodes\": ["
+    "{\"name\": \"0\", \"op\": \"dot\", \"in\": [\"input:x\", \"param:w\"], \"shape\": [4, 3], \"dtype\": "
+    "\"float32\", \"contract\": [[1], [1]], \"batch\": [[], []]},"
+    "{\"name\": \"1\", \"op\": \"broadcast\", \"in\": [\"param:b\"], \"shape\": [1, 3], \"dtype\": \"float32\", "
+    "\"dims\": [1]},"
+    "{\"name\": \"y\", \"op\": \"map\", \"in\": [\"0\", \"1\"], \"shape\": [4, 3], \"dtype\": \"float32\", \"fn\": "
+    "\"add\"},"
+    "{\"name\": \"s\", \"op\": \"reduce\", \"fn\": \"sum\", \"in\": [\"y\"], \"dims\": [0, 1], \"shape\": [], "
+    "\"dtype\": \"float32\"}], \"outputs\": {\"loss\": \"s\", \"y\": \"y\"}}";
+
 /* Its elements behind the header, which says that shape. */
 static const char *read_npy(char *file, const char *says)
 {
     CHECK_HAS(file + 10, says);
     return file + 10 + (unsigned char)file[8] + 256 * (unsigned char)file[9];
+}
+
+TEST(a_matrix_of_one_column)
+{
+    static const float w[] = {2, -3, 0.5f}, b[] = {1, 10, 100}, x[] = {1, 2, -4, 8};
+    const char *header = "{\"b\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]},"
+                         "\"w\":{\"dtype\":\"F32\",\"shape\":[3,1],\"data_offsets\":[12,24]}}";
+    const uint64_t length = strlen(header);
+    char weights[200];
+    setup(MLP, "{}");
+    mkdir("net", 0777);
+    write_text("net/graph.json", NARROW);
+    memcpy(weights, &length, 8);
+    memcpy(weights + 8, header, length);
+    memcpy(weights + 8 + length, b, 12);
+    memcpy(weights + 20 + length, w, 12);
+    write_file("net/weights.safetensors", weights, 32 + length);
+    write_npy("x.npy", "<f4", "4, 1", x, sizeof x);
+    DONE("run", "net", "--in", "x.npy", "--out", "y=y.npy");
+    size_t bytes;
+    char *y = read_file("y.npy", &bytes);
+    const char *of_y = read_npy(y, "(4, 3,)");
+    for (int i = 0; i < 12; i++) {
+        float got;
+        memcpy(&got, of_y + 4 * i, 4);
+        CHECK_NEAR(got, x[i / 3] * w[i % 3] + b[i % 3], 0);
+    }
+    free(y);
+    write_text("run.json", "{\"model\": \"net\", \"data\": {\"train\": {\"x\": \"x.npy\"}}, \"train_batch_size\": 4, "
+                           "\"steps\": 2, \"output\": \"out\"}");
+    DONE("train", "run.json");
 }
 
 /* Of a number of samples that is no multiple of a micro-batch; those that lie behind come first. */

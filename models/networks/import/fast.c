@@ -19,6 +19,20 @@ static tess_tensor *tensor_of(const building *b, int v)
     return v < 0 ? NULL : b->leaf[v];
 }
 
+/* Whether a parameter is the matrix that an op of families takes, of that many columns: one with 1 column is a vector
+ * there. */
+static bool is_matrix(const tess_tensor *w, int64_t columns)
+{
+    int64_t shape[3];
+    return w && tess_tensor_shape(w, shape) == 2 && shape[1] == columns;
+}
+
+static int64_t width_of(const building *b, int v)
+{
+    const tess_dims *d = &b->n->value[v].dims;
+    return d->dim[d->rank - 1];
+}
+
 /* The node's value is y; where there is none it stays. */
 static void becomes(building *b, const node *of, tess_tensor *y)
 {
@@ -42,7 +56,7 @@ static tess_status norm(building *b, const node *of, const pattern *p)
 static tess_status linear(building *b, const node *of, const pattern *p)
 {
     tess_tensor *x, *w = tensor_of(b, p->w), *bias = tensor_of(b, p->bias);
-    if (bias && !tess_nd_cut_alike(bias, w)) return TESS_OK;
+    if (!is_matrix(w, width_of(b, p->x)) || (bias && !tess_nd_cut_alike(bias, w))) return TESS_OK;
     TESS_TRY(rows_of(b, of, p->x, &x));
     if (x) becomes(b, of, tess_linear(x, w, bias));
     return TESS_OK;
@@ -83,6 +97,7 @@ static tess_status lookup(building *b, const node *of, const pattern *p)
     const int64_t rows = b->n->value[p->w].dims.dim[0];
     const char *mode = json_string_value(json_object_get(of->json, "mode"));
     const json_t *other = json_object_get(of->json, "fill");
+    if (!is_matrix(tensor_of(b, p->w), width_of(b, p->w))) return TESS_OK;
     TESS_TRY(tess_form_settle(b, p->x, of));
     if (rows > INT32_MAX || !tess_nd_has_rows(b->form[p->x].t, 1)) return TESS_OK;
     tess_tensor *ids = tess_nd_rows(clamped(b, p->x, rows), 1);
@@ -168,7 +183,7 @@ tess_status tess_fast_loss(building *b, tess_tensor **loss)
         if (b->n->value[k].kind == VALUE_STATE && b->n->value[k].becomes >= 0) return TESS_OK;
     if (!tess_pattern_cross_entropy(b->n, &p)) return TESS_OK;
     tess_tensor *w = tensor_of(b, p.w), *bias = tensor_of(b, p.bias), *targets = tensor_of(b, p.targets);
-    if (bias && !tess_nd_cut_alike(bias, w)) return TESS_OK;
+    if (!is_matrix(w, width_of(b, p.x)) || (bias && !tess_nd_cut_alike(bias, w))) return TESS_OK;
     TESS_TRY(rows_of(b, NULL, p.x, &x));
     const value *head = &b->n->value[p.w];
     if (x)
