@@ -143,6 +143,22 @@ static const char *const aliases[][2] = {
     {"sequence_parallel", "activation_checkpointing.partition_activations"},
     {"tensor_model_parallel_size", "parallel.tensor"},
     {"pipeline_model_parallel_size", "parallel.pipeline"},
+    {"warmup_ratio", "scheduler.params.warmup_num_steps"},
+    {"packing", "data.pack_examples"},
+    {"sample_packing", "data.pack_examples"},
+    {"optim", "optimizer.type"},
+    {"dtype", "bf16.enabled"},
+    {"torch_dtype", "bf16.enabled"},
+    {"report_to", "tensorboard.enabled"},
+    {"target_modules", "lora.targets"},
+    {"modules_to_save", "lora.modules_to_save"},
+    {"resume_from_checkpoint", "checkpoint.resume"},
+    {"save_total_limit", "checkpoint.keep"},
+    {"load_best_model_at_end", "checkpoint.keep_best"},
+    {"per_device_eval_batch_size", "train_micro_batch_size_per_gpu"},
+    {"max_length", "data.seq_length"},
+    {"test_file", "data.valid"},
+    {"peft_config", "lora"},
 };
 
 /* The nearest among what stands beside `path` in its group; groups count. */
