@@ -73,10 +73,16 @@ configure() {
     [ $# = 0 ] || echo "$*" >"$dir/options"
 }
 
-# build DIR [MESON OPTION...]: configured, and brought up to date each time, all of it or $targets.
+# build DIR [MESON OPTION...]: configured, and brought up to date each time, all of it or $targets. With $shows a terminal
+# sees how far it is.
 build() {
     configure "$@"
     local dir=$1
+    if [ "${shows:-}" ] && [ -t 1 ]; then
+        # shellcheck disable=SC2086
+        ninja -C "$dir" ${targets:-} || exit 1
+        return
+    fi
     # shellcheck disable=SC2086
     meson compile -C "$dir" ${targets:-} >"$dir/compile.log" 2>&1 || { cat "$dir/compile.log"; exit 1; }
 }
