@@ -65,8 +65,8 @@
  * What is stable. These six headers, in the order of need, keep their names and meanings from version to version, but
  * for what CHANGELOG.md names, which a major version alone may change: what compiles against them compiles against the
  * next version. Only sections that say "may still change" may do so with a minor one. Structs of settings may gain
- * members at their end, so they are set by name, and a program is compiled again for a new version (the library is
- * static). Programs use no other symbols of the library.
+ * members at their end, so they are set by name, and a program is compiled again for a new minor version. Programs use
+ * no other symbols of the library.
  *
  * runtime/tessera_runtime.h: errors, the machine, start and stop, several ranks.
  * codelets/tessera_codelets.h: optimizers, settings of ops.

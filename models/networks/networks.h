@@ -71,6 +71,9 @@ tess_status tess_states_write(const char *dir, tess_graph *g, const tess_model *
 /* Reads what tess_states_write has written, each rank what it holds. A tensor whose values are not those that were
  * written is TESS_INVALID. All ranks call it, and get the same status. */
 tess_status tess_states_load(const char *dir, tess_graph *g, const tess_model *m) TESS_NODISCARD;
+/* Reads all states in a directory, without a graph: TESS_INVALID where they cannot be read, or a tensor's values are
+ * not those that were written. Rank 0 alone calls it. */
+tess_status tess_states_verify(const char *dir) TESS_NODISCARD;
 /* Returns true where a directory is a whole checkpoint: it has a state.json, which is written last and goes first. */
 bool tess_states_whole(const char *path);
 
@@ -88,6 +91,8 @@ tess_status tess_pieces_write(tess_safetensors_writer *w, size_t tensor, tess_te
 typedef struct tess_piece_sums {
     uint64_t plain, placed;
 } tess_piece_sums;
+/* Adds n values that stand in the tensor from number `at` on. */
+void tess_piece_sums_add(tess_piece_sums *sums, int64_t at, int64_t n, const float *values);
 /* Writes and reads a parameter's part as these do, not turned, and adds to `sums` what this rank is to write of it. */
 tess_status tess_pieces_write_summed(tess_safetensors_writer *w, size_t tensor, tess_tensor *p, tess_part part,
                                      tess_piece_sums *sums) TESS_NODISCARD;

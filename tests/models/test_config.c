@@ -407,7 +407,7 @@ TEST(what_follows_and_what_contradicts)
     static const char valid[] = "{\"train_batch_size\": 8, \"data\": {\"valid\": [\"a.txt\", \"b.txt\"]}}";
     REFUSED_FOR(
         valid, "early_stop.patience=2", 1,
-        "run.json: eval_every: missing, expected how many steps lie between evaluations (early_stop.patience needs it)");
+        "run.json: eval_every: 0, expected how many steps lie between evaluations (early_stop.patience needs it)");
     REFUSED_SET("early_stop.patience=2",
                 "run.json: data.valid: missing, expected a path (early_stop.patience needs it)");
     REFUSED_SET("early_stop.min_delta=2", "run.json: early_stop.patience: missing, expected a number of evaluations "

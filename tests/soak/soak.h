@@ -149,10 +149,10 @@ static inline void soak_check_between(void)
         char ours[300], theirs[300];
         int step;
         if (!strncmp(e->d_name, ".new-step-", 10)) fresh_ones++;
-        if (e->d_name[0] == '.') continue;
+        if (e->d_name[0] == '.' || !strcmp(e->d_name, "run.lock")) continue; /* whose holder is gone */
         if (sscanf(e->d_name, "step-%d", &step) != 1 || step % SOAK_EVERY) soak_wrong("ck/%s", e->d_name);
-        static const char *const name[] = {"states.safetensors", "state.json"};
-        for (int i = 0; i < 2; i++) {
+        static const char *const name[] = {"states.safetensors", "state.json", "sums.json"};
+        for (int i = 0; i < 3; i++) {
             snprintf(ours, sizeof ours, "ck/%.40s/%s", e->d_name, name[i]);
             snprintf(theirs, sizeof theirs, "whole-ck/%.40s/%s", e->d_name, name[i]);
             soak_same(ours, theirs);
@@ -161,7 +161,7 @@ static inline void soak_check_between(void)
     if (d) closedir(d);
     if (fresh_ones > 1) soak_wrong("%d checkpoints begun", fresh_ones);
     left = others_in("out", "config.json config.json.new metrics.jsonl model plan.json plan.json.new report.html "
-                            "report.html.new");
+                            "report.html.new run.lock");
     if (*left) soak_wrong("left in out: %s", left);
 }
 

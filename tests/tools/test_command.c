@@ -75,7 +75,7 @@ TEST(a_terminal_gets_one_live_line)
     int slave = open(ptsname(terminal), O_RDWR | O_NOCTTY); /* what is written stays readable while it is open */
     tiny_setup();
     run_stdout = ptsname(terminal);
-    RUN("train", "run.json", "eval_every=0"); /* what was evaluated would stay, in a line of its own */
+    RUN("train", "run.json", "data.valid=null"); /* what was evaluated would stay, in a line of its own */
     run_stdout = NULL;
     EXPECT_DONE();
     char text[4096] = "";
@@ -273,7 +273,7 @@ TEST(the_cap_holds_where_nothing_can_leave)
 TEST(eval_prints_what_training_saw)
 {
     tiny_setup();
-    DONE("train", "run.json", "eval_every=0");
+    DONE("train", "run.json", "data.valid=null");
     CHECK(!strstr(ran.out, "valid"));
     DONE("train", "run.json"); /* data.valid is there: after the last step */
     CHECK_HAS(ran.out, "valid 5.");

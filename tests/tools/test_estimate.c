@@ -148,7 +148,7 @@ TEST(a_run_takes_what_its_estimate_says)
     for (size_t i = 0; i < 2; i++) {
         const char *output = fmt("output=run%zu", i);
         const char *metrics = fmt("run%zu/metrics.jsonl", i);
-        DONE("estimate", "run.json", "model.n_embd=128", "eval_every=0", dtype[i]);
+        DONE("estimate", "run.json", "model.n_embd=128", "data.valid=null", dtype[i]);
         CHECK(!strstr(ran.out, "evaluations")); /* there will be none */
         const double without = line_of("\n  in all");
         DONE("estimate", "run.json", "model.n_embd=128", "eval_every=2", dtype[i]);

@@ -139,13 +139,24 @@ TEST(a_checkpoint_that_was_damaged)
         const long at = k < 4 ? end - end * k / 5 : end - 1;
         flip(states, at);
         FAILS(2, ("train", "run.json", "steps=6", "--resume"), states, " does not hold what was written", "damaged");
-        CHECK_HAS(ran.err, "tessera: ck/step-00000002 is whole; remove ck/step-00000004 to go on from it");
+        CHECK_HAS(ran.err, "; ck/step-00000002 is whole: --resume=whole goes on from it");
         if (k == 1)
             FAILS_RANKS(2, (2, "train", "run.json", "steps=6", "--resume"), states, " does not hold what was written");
         flip(states, at);
     }
     CHECK_EQ(count_lines("out/metrics.jsonl"), 4);
+    DONE("train", "run.json", "steps=4", "output=whole", "checkpoint.dir=whole/ck");
+    flip(states, end - 1);
+    DONE("train", "run.json", "steps=4", "checkpoint.keep=2", "--resume=whole");
+    CHECK_HAS(ran.err, "ck/step-00000004 is damaged; it is ck/damaged-step-00000004 now");
+    CHECK_HAS(ran.err, "resuming from ck after step 2");
+    CHECK_STR(others_in("ck", "step-00000002 step-00000004 damaged-step-00000004"), "");
+    CHECK(same_file(states, "whole/ck/step-00000004/states.safetensors"));
+    flip("ck/step-00000002/states.safetensors", end - 1);
+    flip(states, end - 1);
+    FAILS(2, ("train", "run.json", "steps=6", "--resume=whole"), "ck: none of its 2 checkpoints can be read");
     unlink("ck/step-00000004/sums.json"); /* as older ones are */
+    flip(states, end - 1);
     flip(states, end - 1);
     DONE("train", "run.json", "steps=6", "--resume");
     DONE_RANKS(2, "train", "run.json", "steps=8", "--resume", "zero_optimization.stage=3");

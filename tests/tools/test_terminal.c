@@ -65,7 +65,7 @@ TEST(the_live_line_never_wraps)
 {
     tiny_setup();
     for (int columns = 80; columns >= 20; columns -= 30) {
-        ON_TERMINAL(columns, "train", "run.json", "steps=12", "eval_every=0");
+        ON_TERMINAL(columns, "train", "run.json", "steps=12", "data.valid=null");
         const char *live = strstr(shown.text, "\r\033[K");
         CHECK(live != NULL);
         put_on_screen();

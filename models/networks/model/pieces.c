@@ -95,19 +95,22 @@ static tess_status write_turned(tess_safetensors_writer *w, const struct within 
     return status;
 }
 
-/* Rows of a rectangle add up by themselves: a word's place is the row's first one and its column. */
+void tess_piece_sums_add(tess_piece_sums *sums, int64_t at, int64_t n, const float *values)
+{
+    const uint32_t *word = (const uint32_t *)(const void *)values;
+    uint64_t plain = 0, placed = 0;
+    for (int64_t i = 0; i < n; i++) {
+        plain += word[i];
+        placed += (uint64_t)word[i] * (uint32_t)i;
+    }
+    sums->plain += plain;
+    sums->placed += placed + plain * (uint64_t)at;
+}
+
 static void add_sums(tess_piece_sums *sums, tess_piece q, int64_t width, const float *data)
 {
-    for (int64_t r = 0; r < q.rows; r++) {
-        const uint32_t *word = (const uint32_t *)(const void *)(data + r * q.cols);
-        uint64_t plain = 0, placed = 0;
-        for (int64_t c = 0; c < q.cols; c++) {
-            plain += word[c];
-            placed += (uint64_t)word[c] * (uint32_t)c;
-        }
-        sums->plain += plain;
-        sums->placed += placed + plain * (uint64_t)((q.row + r) * width + q.col);
-    }
+    for (int64_t r = 0; r < q.rows; r++)
+        tess_piece_sums_add(sums, (q.row + r) * width + q.col, q.cols, data + r * q.cols);
 }
 
 static int64_t width_of(const tess_tensor *p)

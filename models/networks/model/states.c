@@ -78,28 +78,67 @@ static tess_status write_sums(const char *dir, tess_graph *g, tess_states_of_wha
     return status;
 }
 
-/* What was read beside what was written. A checkpoint of an older version has no sums. */
+/* Whether a tensor's sums are those in sums.json; true where these are not there, as of an older version. */
+static bool has_sums(const json_t *root, const char *name, const tess_piece_sums *sums)
+{
+    const json_t *pair = json_object_get(root, name);
+    const char *plain = json_string_value(json_array_get(pair, 0)),
+               *placed = json_string_value(json_array_get(pair, 1));
+    return !plain || !placed ||
+           (strtoull(plain, NULL, 16) == sums->plain && strtoull(placed, NULL, 16) == sums->placed);
+}
+
+static json_t *read_sums(const char *dir)
+{
+    char *path = tess_format("%s/sums.json", dir);
+    json_t *root = json_load_file(path, 0, NULL);
+    free(path);
+    return root;
+}
+
+static tess_status damaged(const tess_safetensor *t)
+{
+    return tess_error(TESS_INVALID, t->file, "%s does not hold what was written (a damaged checkpoint)", t->name);
+}
+
+/* What was read beside what was written. */
 static tess_status check_sums(const char *dir, const tess_safetensors *states, tess_graph *g, tess_states_of_what of,
                               const tess_piece_sums *sums)
 {
-    char *path = tess_format("%s/sums.json", dir), *end;
-    json_t *root = json_load_file(path, 0, NULL);
+    json_t *root = read_sums(dir);
     tess_status status = TESS_OK;
     for (int k = 0; k < tess_graph_params(g); k++)
         for (int part = 0; part < parts_of(tess_graph_param(g, k), of); part++, sums++) {
             char *name = tess_states_name(tess_graph_param(g, k), (tess_part)part);
-            const json_t *pair = json_object_get(root, name);
-            const char *plain = json_string_value(json_array_get(pair, 0)),
-                       *placed = json_string_value(json_array_get(pair, 1));
             const tess_safetensor *t = tess_safetensors_find(states, name);
-            if (status == TESS_OK && t && plain && placed &&
-                (strtoull(plain, &end, 16) != sums->plain || strtoull(placed, &end, 16) != sums->placed))
-                status =
-                    tess_error(TESS_INVALID, t->file, "%s does not hold what was written (a damaged checkpoint)", name);
+            if (status == TESS_OK && t && !has_sums(root, name, sums)) status = damaged(t);
             free(name);
         }
     json_decref(root);
-    free(path);
+    return status;
+}
+
+tess_status tess_states_verify(const char *dir)
+{
+    enum { STRETCH = 1 << 20 };
+    tess_safetensors *states = NULL;
+    float *values = tess_alloc(STRETCH * sizeof *values);
+    json_t *root = read_sums(dir);
+    tess_status status = tess_states_open(dir, &states);
+    for (size_t i = 0; status == TESS_OK && i < tess_safetensors_count(states); i++) {
+        const tess_safetensor *t = tess_safetensors_at(states, i);
+        tess_piece_sums sums = {0};
+        for (int64_t at = 0; at < t->elements && status == TESS_OK; at += STRETCH) {
+            const int64_t n = t->elements - at < STRETCH ? t->elements - at : STRETCH;
+            status = tess_safetensor_read(t, at, n, values);
+            if (status == TESS_OK) tess_piece_sums_add(&sums, at, n, values);
+            tess_safetensor_forget(t);
+        }
+        if (status == TESS_OK && !has_sums(root, t->name, &sums)) status = damaged(t);
+    }
+    json_decref(root);
+    free(values);
+    tess_safetensors_close(states);
     return status;
 }
 

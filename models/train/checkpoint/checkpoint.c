@@ -491,28 +491,60 @@ tess_status tess_checkpoint_open(const char *dir, tess_status (*open)(const char
     }
 }
 
-/* Says, beside the error that the checkpoint of a step cannot be read, which one is left. */
-static void say_others(const char *dir, int64_t step)
+/* The newest step before `step` (INT64_MAX: any) whose checkpoint can be read and holds what was written; -1: none. */
+static int64_t newest_undamaged(const char *dir, int64_t step, tess_progress *p)
+{
+    int64_t *steps, found = -1;
+    const size_t n = list(dir, &steps);
+    for (size_t i = 0; i < n && found < 0; i++) {
+        char *path = path_of(dir, steps[i], "");
+        if (steps[i] < step && tess_checkpoint_progress(path, p) == TESS_OK && p->step == steps[i] &&
+            tess_states_verify(path) == TESS_OK)
+            found = steps[i];
+        free(path);
+    }
+    free(steps);
+    return found;
+}
+
+tess_status tess_checkpoint_find_whole(const char *dir, tess_progress *p, bool *found)
 {
     int64_t *steps;
+    *found = false;
+    for_marked(dir, REPLACED, settle_step);
     const size_t n = list(dir, &steps);
-    char *path = path_of(dir, step, "");
-    for (size_t i = 0; i < n && tess_rank() == 0; i++) {
-        char *other = path_of(dir, steps[i], "");
-        const bool older = steps[i] < step && tess_states_whole(other);
-        if (older) tess_note("%s is whole; remove %s to go on from it", other, path);
-        free(other);
-        if (older) break;
+    const int64_t whole = newest_undamaged(dir, INT64_MAX, p);
+    tess_error_clear();
+    for (size_t i = 0; i < n && whole >= 0 && steps[i] > whole; i++) { /* else they would count as newer ones */
+        char *path = path_of(dir, steps[i], ""), *aside = path_of(dir, steps[i], "damaged-");
+        if (!rename(path, aside)) tess_note("%s is damaged; it is %s now", path, aside);
+        free(path);
+        free(aside);
     }
-    free(path);
     free(steps);
+    *found = whole >= 0;
+    if (*found || !n) return TESS_OK;
+    return tess_error(TESS_INVALID, dir, "none of its %zu checkpoint%s can be read", n, n == 1 ? "" : "s");
+}
+
+/* Adds to the error of a checkpoint that is damaged which one is left. */
+static void name_other(const char *dir, int64_t step, const char *path)
+{
+    char error[1200], text[1400];
+    tess_progress p;
+    snprintf(error, sizeof error, "%s", tess_error_text());
+    const int64_t other = tess_states_verify(path) == TESS_OK ? -1 : newest_undamaged(dir, step, &p);
+    if (other >= 0)
+        snprintf(text, sizeof text, "%s; %s/step-%08lld is whole: --resume=whole goes on from it", error, dir,
+                 (long long)other);
+    tess_error_restore(other >= 0 ? text : error);
 }
 
 tess_status tess_checkpoint_load(const char *dir, int64_t step, const tess_model *m, tess_graph *g)
 {
     char *path = path_of(dir, step, "");
     const tess_status status = tess_states_load(path, g, m);
-    if (status != TESS_OK) say_others(dir, step);
+    if (status == TESS_INVALID && tess_rank() == 0) name_other(dir, step, path);
     free(path);
     return status == TESS_OK ? tess_graph_round(g) : status;
 }

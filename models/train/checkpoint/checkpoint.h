@@ -67,6 +67,9 @@ void tess_checkpoint_tidy(const tess_checkpoint_conf *c, int64_t best);
 /* Stores the progress of the newest whole checkpoint in dir; *found is false if there is none. A checkpoint that a run
  * was about to replace when it ended gets its name back. Rank 0 calls it. */
 tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found) TESS_NODISCARD;
+/* The same of the newest checkpoint that is not damaged, which is read whole for that; newer ones get another name,
+ * with a line. TESS_INVALID where all of them are damaged. Rank 0 calls it. */
+tess_status tess_checkpoint_find_whole(const char *dir, tess_progress *p, bool *found) TESS_NODISCARD;
 /* Removes all checkpoints in dir, and nothing else; returns how many. */
 size_t tess_checkpoint_clear(const char *dir);
 /* Reads masters and moments from that step's checkpoint into the tiles; TESS_INVALID if it is of another model. All

@@ -402,9 +402,8 @@ static tess_status resolve_best(const tess_config *c)
     if (c->checkpoint.keep_best && !c->checkpoint.dir)
         REFUSE(c, "checkpoint.dir", "missing, expected a directory (checkpoint.keep_best needs it)");
     if (!c->data.valid) REFUSE(c, "data.valid", "missing, expected a path (%s needs it)", key);
-    if (c->eval_every <= 0)
-        REFUSE(c, "eval_every", "%s, expected how many steps lie between evaluations (%s needs it)",
-               c->eval_every ? "missing" : "0", key);
+    if (!c->eval_every)
+        REFUSE(c, "eval_every", "0, expected how many steps lie between evaluations (%s needs it)", key);
     return TESS_OK;
 }
 
@@ -484,7 +483,6 @@ tess_status tess_config_resolve(tess_config *c, int64_t ranks)
                c->checkpoint.resume ? "resume" : "every");
     TESS_TRY(check_steps(c, "trace.steps", c->trace.steps));
     TESS_TRY(check_steps(c, "digests.steps", c->digests.steps));
-    if (c->eval_every == TESS_CONFIG_AUTO && !c->data.valid) c->eval_every = 0;
     if (c->eval_every && !c->data.valid) REFUSE(c, "data.valid", "missing, expected a path (eval_every needs it)");
     TESS_TRY(resolve_best(c));
     resolve_tiles(c);

@@ -34,6 +34,7 @@ typedef enum tess_deterministic {
     TESS_DETERMINISTIC_RANKS,
     TESS_DETERMINISTIC_MACHINES
 } tess_deterministic;
+typedef enum tess_resume { TESS_RESUME_NO, TESS_RESUME_NEWEST, TESS_RESUME_WHOLE } tess_resume;
 /* nvme is disk */
 typedef enum tess_offload {
     TESS_OFFLOAD_AUTO = -1,

@@ -226,7 +226,8 @@ static tess_status look(const tess_run *r, const tess_run_facts *now, tess_begin
     const tess_config *c = r->c;
     struct timespec written;
     if (!c->checkpoint.dir || !c->checkpoint.resume) return TESS_OK; /* what there is was refused, or will be removed */
-    TESS_TRY(tess_checkpoint_find(c->checkpoint.dir, &b->at, &b->found));
+    TESS_TRY((c->checkpoint.resume == TESS_RESUME_WHOLE ? tess_checkpoint_find_whole
+                                                        : tess_checkpoint_find)(c->checkpoint.dir, &b->at, &b->found));
     if (b->found) return go_on(r, now, b);
     if (!c->overwrite && tess_report_last(c->output) >= c->steps && model_time(c, &written) && written.tv_sec) {
         b->done = true;

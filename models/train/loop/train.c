@@ -94,7 +94,6 @@ static void count_steps(struct training *t)
         const int64_t steps = exact > 1e12 ? (int64_t)1e12 : exact > 1 ? (int64_t)ceil(exact) : 1;
         if (c->steps == TESS_CONFIG_AUTO || steps < c->steps) c->steps = steps;
     }
-    if (c->eval_every == TESS_CONFIG_AUTO) c->eval_every = c->steps;
     if (c->scheduler.params.total_num_steps == TESS_CONFIG_AUTO) c->scheduler.params.total_num_steps = c->steps;
 }
 
@@ -110,7 +109,9 @@ static void set_course(struct training *t, const tess_beginning *b)
                              .steps = c->steps,
                              .save_every = c->checkpoint.every,
                              .keep = c->checkpoint.keep,
-                             .eval_every = c->eval_every,
+                             .eval_every = c->eval_every   ? c->eval_every
+                                           : c->data.valid ? c->steps
+                                                           : 0,
                              .patience = c->early_stop.patience,
                              .min_delta = c->early_stop.min_delta,
                              .keeps_best = c->checkpoint.keep_best,

@@ -92,7 +92,7 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
                  .reuse = c->zero_optimization.stage3_max_reuse_distance},
         .dtype = tess_run_dtype(c),
         .caps = caps_of(c),
-        .evaluates = c->data.valid && c->eval_every,
+        .evaluates = c->data.valid,
         .length = c->data.seq_length,
         .batch = c->train_batch_size,
         .micro = c->train_batch_size / c->train_micro_batch_size_per_gpu,
