@@ -532,12 +532,14 @@ static void name_other(const char *dir, int64_t step, const char *path)
 {
     char error[1200], text[1400];
     tess_progress p;
+    const int64_t agreed = tess_error_agreed(); /* the ranks know of this failure, whatever its text is */
     snprintf(error, sizeof error, "%s", tess_error_text());
     const int64_t other = tess_states_verify(path) == TESS_OK ? -1 : newest_undamaged(dir, step, &p);
     if (other >= 0)
         snprintf(text, sizeof text, "%s; %s/step-%08lld is whole: --resume=whole goes on from it", error, dir,
                  (long long)other);
     tess_error_restore(other >= 0 ? text : error);
+    tess_error_agree(agreed);
 }
 
 tess_status tess_checkpoint_load(const char *dir, int64_t step, const tess_model *m, tess_graph *g)
