@@ -120,6 +120,12 @@ TEST(checkpoints_that_do_not_fit)
     FAILS(2, ("train", "run.json", "steps=4", "--resume"), "state.json: has the format \"tessera checkpoint 0\"");
 }
 
+#ifdef __SANITIZE_ADDRESS__
+enum { SANITIZED = true }; /* MPI's own leaks would be told */
+#else
+enum { SANITIZED = false };
+#endif
+
 static void flip(const char *path, long at)
 {
     FILE *f = fopen(path, "r+b");
@@ -140,7 +146,7 @@ TEST(a_checkpoint_that_was_damaged)
         flip(states, at);
         FAILS(2, ("train", "run.json", "steps=6", "--resume"), states, " does not hold what was written", "damaged");
         CHECK_HAS(ran.err, "; ck/step-00000002 is whole: --resume=whole goes on from it");
-        if (k == 1)
+        if (k == 1 && !SANITIZED)
             FAILS_RANKS(2, (2, "train", "run.json", "steps=6", "--resume"), states, " does not hold what was written");
         flip(states, at);
     }
@@ -159,7 +165,7 @@ TEST(a_checkpoint_that_was_damaged)
     flip(states, end - 1);
     flip(states, end - 1);
     DONE("train", "run.json", "steps=6", "--resume");
-    DONE_RANKS(2, "train", "run.json", "steps=8", "--resume", "zero_optimization.stage=3");
+    if (!SANITIZED) DONE_RANKS(2, "train", "run.json", "steps=8", "--resume", "zero_optimization.stage=3");
 }
 
 /* ---- signals ---- */
