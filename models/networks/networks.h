@@ -71,6 +71,8 @@ tess_status tess_states_write(const char *dir, tess_graph *g, const tess_model *
 /* Reads what tess_states_write has written, each rank what it holds. A tensor whose values are not those that were
  * written is TESS_INVALID. All ranks call it, and get the same status. */
 tess_status tess_states_load(const char *dir, tess_graph *g, const tess_model *m) TESS_NODISCARD;
+/* Opens the states in a directory. */
+tess_status tess_states_open(const char *path, tess_safetensors **states) TESS_NODISCARD;
 /* Reads all states in a directory, without a graph: TESS_INVALID where they cannot be read, or a tensor's values are
  * not those that were written. Rank 0 alone calls it. */
 tess_status tess_states_verify(const char *dir) TESS_NODISCARD;

@@ -43,8 +43,8 @@ static tess_status start_starpu(const tess_machine *m, const tess_rooms *rooms)
     TESS_TRY(tess_policy_choose(m->sched ? m->sched : tess_gpus() > 0 ? "dmdas" : "prio", &conf));
     TESS_TRY(tess_environment_enter(m, rooms));
     conf.ncpus = m->workers > 0 ? m->workers : tess_cores();
-    /* Else a policy that asks for times has StarPU begin to measure a codelet of which it finds too few, also while a
-     * worker is within a task of it, whose end it then takes for 0: 1.3 aborts ("measured >= 0"). Other policies ask
+    /* Else a policy that asks for times has StarPU begin to measure a codelet that has too few measurements, also while
+     * a worker is within a task of it, whose end it then takes for 0: 1.3 aborts ("measured >= 0"). Other policies ask
      * for none, and then no file is written at the end. */
     const char *policy = conf.sched_policy_name;
     if (policy && (!strncmp(policy, "dm", 2) || strstr(policy, "heft")) && !getenv("STARPU_CALIBRATE"))

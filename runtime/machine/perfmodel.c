@@ -2,10 +2,10 @@
  * that was killed then, or found the disk full, leaves half a file, and every later run would abort at its first task:
  * such files go before StarPU starts. A whole one ends with an empty line.
  *
- * The first start on a machine, and with another number of GPUs or of cores that the process may use, measures its buses
- * into files beside them. A second one at that time would read half of these and end in an assertion: it waits. And what
- * a rank has of a machine is another machine to StarPU, by name: one process and several ranks by turns would each
- * measure again. */
+ * The first start on a machine, and with another number of GPUs or of cores that the process may use, measures its
+ * buses into files beside them. A second one at that time would read half of these and end in an assertion: it waits.
+ * And what a rank has of a machine is another machine to StarPU, by name: one process and several ranks by turns would
+ * each measure again. */
 #include "runtime/machine/machine_impl.h"
 #include "runtime/ranks/devices.h"
 #include <errno.h>
@@ -158,7 +158,8 @@ void tess_known_times_read(const tess_codelet *cl, tess_known_times *k)
 {
     glob_t found = {0};
     *k = (tess_known_times){0};
-    char *host = tess_perfmodels_host(), *name = tess_format("tess_%s_%s.%s", cl->name, tess_dtype_name(cl->dtype), host);
+    char *host = tess_perfmodels_host(),
+         *name = tess_format("tess_%s_%s.%s", cl->name, tess_dtype_name(cl->dtype), host);
     FILE *f = find(name, &found) && is_whole(found.gl_pathv[0]) ? fopen(found.gl_pathv[0], "r") : NULL;
     if (f) read_known(f, k), fclose(f);
     globfree(&found);

@@ -34,7 +34,8 @@ void tess_ranks_say_unjoined(void)
         const char *n = getenv(size[i]), *k = getenv(rank[i]);
         if (!n || !k || atoi(n) < 2) continue;
         if (!atoi(k))
-            tess_note("a launcher started %s of this program, but it did not call tess_ranks_join: each runs by itself", n);
+            tess_note("a launcher started %s of this program, but it did not call tess_ranks_join: each runs by itself",
+                      n);
         said = true;
     }
 }

@@ -84,6 +84,19 @@ TEST(estimates_of_mixtures_of_experts)
     CHECK_HAS(ran.out, "235093634560 parameters, 1024 tokens a step");
 }
 
+/* A file from a larger machine. */
+TEST(a_cap_above_the_machine)
+{
+    tiny_setup();
+    DONE("estimate", "run.json", "memory.cpu=900TiB", "--fits");
+    CHECK_HAS(ran.err, "memory.cpu: 900 TiB is more than this machine has, ");
+#define LARGE "model.n_embd=4096", "model.n_head=32", "model.n_layer=48"
+    FAILS(1, ("estimate", "run.json", "memory.cpu=900TiB", LARGE, "--fits"),
+          "memory.cpu: 900 TiB, of them the run takes ", "but this machine has ", " with memory.path=DIR");
+    FAILS(2, ("train", "run.json", "memory.cpu=900TiB", LARGE), "memory.cpu: 900 TiB", "but this machine has ");
+#undef LARGE
+}
+
 /* The sum of the lines of a tier, from the line `begin` to "in all", which is to be that; lines "of it" count in the
  * one above. Three digits are printed of each. */
 static void check_sum(const char *begin)

@@ -151,6 +151,12 @@ TEST(a_checkpoint_that_was_damaged)
         flip(states, at);
     }
     CHECK_EQ(count_lines("out/metrics.jsonl"), 4);
+    char *kept = read_file(states, NULL);
+    cut_file(states, end / 2);
+    FAILS(2, ("train", "run.json", "steps=6", "--resume"), states, "damaged",
+          "; ck/step-00000002 is whole: --resume=whole goes on from it");
+    write_file(states, kept, (size_t)end);
+    free(kept);
     DONE("train", "run.json", "steps=4", "output=whole", "checkpoint.dir=whole/ck");
     flip(states, end - 1);
     DONE("train", "run.json", "steps=4", "checkpoint.keep=2", "--resume=whole");

@@ -220,8 +220,6 @@ size_t tess_pattern_distance(const char *pattern, const char *name);
 const char *tess_lora_part(const char *name);
 /* Which parameters' states are meant: adapters are kept without the base beside which they are trained. */
 typedef enum tess_states_of_what { TESS_STATES_ALL, TESS_STATES_TRAINED, TESS_STATES_BASE } tess_states_of_what;
-/* Opens the states in a directory. */
-tess_status tess_states_open(const char *path, tess_safetensors **states) TESS_NODISCARD;
 /* Opens those of a model's directory; *states is NULL where that is no checkpoint, or was made a model with weights. */
 tess_status tess_states_of(const char *path, tess_safetensors **states) TESS_NODISCARD;
 /* Reads the first `parts` parts of each parameter, or as many as it has, as far as this rank holds them; `path` is for

@@ -532,12 +532,16 @@ static void name_other(const char *dir, int64_t step, const char *path)
 {
     char error[1200], text[1400];
     tess_progress p;
+    tess_safetensors *states = NULL;
     const int64_t agreed = tess_error_agreed(); /* the ranks know of this failure, whatever its text is */
     snprintf(error, sizeof error, "%s", tess_error_text());
-    const int64_t other = tess_states_verify(path) == TESS_OK ? -1 : newest_undamaged(dir, step, &p);
+    /* Of another model it may be whole, and need not be read for that. */
+    const bool sums = strstr(error, "damaged"), files = tess_states_open(path, &states) != TESS_OK;
+    tess_safetensors_close(states);
+    const int64_t other = sums || files ? newest_undamaged(dir, step, &p) : -1;
     if (other >= 0)
-        snprintf(text, sizeof text, "%s; %s/step-%08lld is whole: --resume=whole goes on from it", error, dir,
-                 (long long)other);
+        snprintf(text, sizeof text, "%s%s; %s/step-%08lld is whole: --resume=whole goes on from it", error,
+                 sums ? "" : " (a damaged checkpoint)", dir, (long long)other);
     tess_error_restore(other >= 0 ? text : error);
     tess_error_agree(agreed);
 }

@@ -419,9 +419,9 @@ static tess_status generate(struct generator *g, FILE *out)
     if (g->cut)
         tess_note("%lld of %zu texts ended at the model's %lld positions", (long long)g->cut, g->prompts.count,
                   (long long)g->most);
-    tess_note("%lld tokens in %.2f s, %.1f tokens/s; prompt: %lld tokens in %.2f s, %.1f tokens/s",
-              (long long)g->wrote, g->write_seconds, (double)g->wrote / fmax(g->write_seconds, 1e-9),
-              (long long)g->read, g->read_seconds, (double)g->read / fmax(g->read_seconds, 1e-9));
+    tess_note("%lld tokens in %.2f s, %.1f tokens/s; prompt: %lld tokens in %.2f s, %.1f tokens/s", (long long)g->wrote,
+              g->write_seconds, (double)g->wrote / fmax(g->write_seconds, 1e-9), (long long)g->read, g->read_seconds,
+              (double)g->read / fmax(g->read_seconds, 1e-9));
     return fflush(out) || ferror(out) ? tess_error(TESS_FAILED, "output", "cannot be written") : TESS_OK;
 }
 

@@ -74,16 +74,18 @@ tess_status tess_run_ram_room(const tess_run *r, const tess_holds *plan)
     const uint64_t ram = h.ram_bytes / (uint64_t)tess_share_read()->ranks, cap = r->caps.cpu;
     const uint64_t whole = tess_holds_need(plan, tess_cores()) + r->beside;
     const uint64_t needed = r->machine.disk && cap < whole ? cap : whole;
+    const char *a_rank = tess_share_read()->ranks > 1 ? " a rank" : "";
     if (!ram || cap <= ram) return TESS_OK;
     if (needed > ram)
         return tess_error(TESS_INVALID, r->caps.cpu_key,
-                          "%s, of them the run takes %s, but this machine has %s (%s=%lluMiB%s would do)",
+                          "%s, of them the run takes %s, but this machine has %s%s (%s=%lluMiB%s would do)",
                           tess_human_bytes((double)cap), tess_human_bytes((double)needed),
-                          tess_human_bytes((double)ram), r->caps.cpu_key, (unsigned long long)((ram - ram / 16) >> 20),
+                          tess_human_bytes((double)ram), a_rank, r->caps.cpu_key,
+                          (unsigned long long)((ram - ram / 16) >> 20),
                           r->machine.disk ? "" : " with memory.path=DIR for the rest");
     if (!tess_rank())
-        tess_note("%s: %s is more than this machine has, %s", r->caps.cpu_key, tess_human_bytes((double)cap),
-                  tess_human_bytes((double)ram));
+        tess_note("%s: %s is more than this machine has, %s%s", r->caps.cpu_key, tess_human_bytes((double)cap),
+                  tess_human_bytes((double)ram), a_rank);
     return TESS_OK;
 }
 
