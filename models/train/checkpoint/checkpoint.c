@@ -527,9 +527,9 @@ tess_status tess_checkpoint_find_whole(const char *dir, tess_progress *p, bool *
     return tess_error(TESS_INVALID, dir, "none of its %zu checkpoint%s can be read", n, n == 1 ? "" : "s");
 }
 
-/* Adds to the error of a checkpoint that is damaged which one is left. */
-static void name_other(const char *dir, int64_t step, const char *path)
+void tess_checkpoint_name_whole(const char *dir, int64_t step)
 {
+    char *path = path_of(dir, step, "");
     char error[1200], text[1400];
     tess_progress p;
     tess_safetensors *states = NULL;
@@ -544,13 +544,14 @@ static void name_other(const char *dir, int64_t step, const char *path)
                  sums ? "" : " (a damaged checkpoint)", dir, (long long)other);
     tess_error_restore(other >= 0 ? text : error);
     tess_error_agree(agreed);
+    free(path);
 }
 
 tess_status tess_checkpoint_load(const char *dir, int64_t step, const tess_model *m, tess_graph *g)
 {
     char *path = path_of(dir, step, "");
     const tess_status status = tess_states_load(path, g, m);
-    if (status == TESS_INVALID && tess_rank() == 0) name_other(dir, step, path);
+    if (status == TESS_INVALID && tess_rank() == 0) tess_checkpoint_name_whole(dir, step);
     free(path);
     return status == TESS_OK ? tess_graph_round(g) : status;
 }

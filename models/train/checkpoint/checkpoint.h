@@ -70,6 +70,9 @@ tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found)
 /* The same of the newest checkpoint that is not damaged, which is read whole for that; newer ones get another name,
  * with a line. TESS_INVALID where all of them are damaged. Rank 0 calls it. */
 tess_status tess_checkpoint_find_whole(const char *dir, tess_progress *p, bool *found) TESS_NODISCARD;
+/* Adds to the error that the checkpoint of a step cannot be read, where it is damaged, which one before it is whole.
+ * Rank 0 calls it. */
+void tess_checkpoint_name_whole(const char *dir, int64_t step);
 /* Removes all checkpoints in dir, and nothing else; returns how many. */
 size_t tess_checkpoint_clear(const char *dir);
 /* Reads masters and moments from that step's checkpoint into the tiles; TESS_INVALID if it is of another model. All

@@ -228,7 +228,11 @@ static tess_status look(const tess_run *r, const tess_run_facts *now, tess_begin
     if (!c->checkpoint.dir || !c->checkpoint.resume) return TESS_OK; /* what there is was refused, or will be removed */
     TESS_TRY((c->checkpoint.resume == TESS_RESUME_WHOLE ? tess_checkpoint_find_whole
                                                         : tess_checkpoint_find)(c->checkpoint.dir, &b->at, &b->found));
-    if (b->found) return go_on(r, now, b);
+    if (b->found) {
+        const tess_status status = go_on(r, now, b);
+        if (status == TESS_INVALID) tess_checkpoint_name_whole(c->checkpoint.dir, b->at.step);
+        return status;
+    }
     if (!c->overwrite && tess_report_last(c->output) >= c->steps && model_time(c, &written) && written.tv_sec) {
         b->done = true;
         printf("nothing to do: %s holds no checkpoint, but %s the metrics of step %lld of %lld and its model "
