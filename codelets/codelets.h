@@ -322,6 +322,7 @@ typedef struct tess_cross_entropy_arg {
     float cap;                      /* logits become cap tanh(logit / cap); 0: they stay */
     int loss, losses;               /* which one this is, of how many that are added */
     bool bias, grad;
+    bool hits; /* rows: how many targets have the largest logit is counted behind the losses, as these are */
     bool acc;  /* dx */
     bool ends; /* gradient: dx is not needed, and neither w nor dx is among the buffers */
 } tess_cross_entropy_arg;
@@ -331,8 +332,8 @@ size_t tess_cross_entropy_scratch(void);
 size_t tess_cross_entropy_stats(int64_t rows, int64_t out);
 /* x, target i32, w (out,in), stats, scratch[, p (rows,out), ld apart][, b f32 (out)] */
 extern tess_codelet tess_cross_entropy_logits[];
-/* [TESS_F32] only: target, lse f32 (rows), losses double (losses, 2): sum, count, zeros but for this one; stats of all
- * tiles... */
+/* [TESS_F32] only: target, lse f32 (rows), losses double (losses, 2), with hits (2 losses, 2): sum, count, zeros but
+ * for this one; stats of all tiles... */
 extern tess_codelet tess_cross_entropy_rows[];
 /* p (rows,out): from now on dlogits, scaled by env.loss_scale[loss]; stats, lse, target[, w, dx f32 (rows,in) +=] */
 extern tess_codelet tess_cross_entropy_gradient[];
@@ -408,9 +409,10 @@ double tess_exact_mean(const void *sums, int losses);
 void tess_exact_merge(void *sum, const void *other);
 
 typedef struct tess_exact_arg {
-    int64_t n;    /* sums side by side */
-    bool doubles; /* what is added are doubles, else sums */
-    bool means;   /* sums are sum and count of losses, and their means are added: double (2) = that sum, 1 */
+    int64_t n;     /* sums side by side */
+    bool doubles;  /* what is added are doubles, else sums */
+    int64_t means; /* of the first so many, which are sum and count of losses, the means are added: double (2) = that
+                    * sum, 1; 0: they are not */
     bool acc;
 } tess_exact_arg;
 extern tess_codelet tess_exact_add[];   /* [TESS_F32]: sums (n) += the other buffers' (n) each */

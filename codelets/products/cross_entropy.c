@@ -159,6 +159,7 @@ struct row_logs {
     const tess_work *w;
     int64_t first, end;
     double all[MOST_ROWS];
+    float top[MOST_ROWS]; /* the largest logit */
 };
 static void rows_part(void *of, int64_t k)
 {
@@ -180,6 +181,7 @@ static void rows_part(void *of, int64_t k)
                 sum += s.sum[i * a->rows + r] * exp((double)s.top[i * a->rows + r] - top);
         }
         l->all[r - l->first] = top + log(sum);
+        l->top[r - l->first] = top;
     }
 }
 
@@ -191,7 +193,8 @@ static void cross_entropy_rows(const tess_work *w)
     float *lse = w->buf[1].ptr;
     double *loss = w->buf[2].ptr;
     struct row_logs l = {.w = w};
-    for (int k = 0; k < 2 * a->losses; k++) loss[k] = 0;
+    for (int k = 0; k < 2 * a->losses * (1 + a->hits); k++) loss[k] = 0;
+    double *hit = loss + 2 * (a->losses + a->loss);
     loss += 2 * a->loss;
     for (; l.first < a->rows; l.first = l.end) {
         l.end = least(l.first + MOST_ROWS, a->rows);
@@ -202,8 +205,10 @@ static void cross_entropy_rows(const tess_work *w)
             if (target[r] < 0) continue;
             TESS_ASSERT(target[r] < a->vocab); /* checked where the data was read */
             const int64_t j = target[r] / a->tile_out;
-            loss[0] += all - stats_at(w->buf[3 + j].ptr, a->rows, columns_of(a, j)).target[r];
+            const float logit = stats_at(w->buf[3 + j].ptr, a->rows, columns_of(a, j)).target[r];
+            loss[0] += all - logit;
             loss[1] += 1;
+            if (a->hits) hit[0] += logit >= l.top[r - l.first], hit[1] += 1;
         }
     }
 }

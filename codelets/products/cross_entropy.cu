@@ -157,28 +157,32 @@ merge_kernel(statistics s, running to, const int32_t *target, tess_cross_entropy
 
 /* lse of each row, and the loss of all: one block, a tree. */
 TESS_KERNEL(THREADS)
-loss_kernel(running of, const int32_t *target, float *lse, double *loss, int64_t rows, int which, int losses)
+loss_kernel(running of, const int32_t *target, float *lse, double *loss, int64_t rows, int which, int losses, bool hits)
 {
-    TESS_SHARED(double, room, [2][THREADS]);
+    TESS_SHARED(double, room, [3][THREADS]);
     const int t = (int)threadIdx.x;
-    double sum = 0, count = 0;
+    double sum = 0, count = 0, hit = 0;
     for (int64_t r = t; r < rows; r += THREADS) {
         const double all = of.top[r] + log(of.sum[r]);
         lse[r] = (float)all;
         if (target[r] < 0) continue;
         sum += all - of.target[r];
         count += 1;
+        hit += of.target[r] >= of.top[r];
     }
     room[0][t] = sum;
     room[1][t] = count;
+    room[2][t] = hit;
     for (int half = THREADS / 2; half > 0; half /= 2) {
         __syncthreads();
         if (t >= half) continue;
         room[0][t] += room[0][t + half];
         room[1][t] += room[1][t + half];
+        room[2][t] += room[2][t + half];
     }
     if (t > 0) return;
     for (int k = 0; k < 2 * losses; k++) loss[k] = k / 2 == which ? room[k % 2][0] : 0;
+    for (int k = 0; hits && k < 2 * losses; k++) loss[2 * losses + k] = k / 2 == which ? room[k % 2 ? 1 : 2][0] : 0;
 }
 
 /* target, lse, loss, stats... */
@@ -197,7 +201,7 @@ template <tess_dtype T> static void cross_entropy_rows_body(const tess_work *w)
         launch(w, merge_kernel, blocks_of(a->rows, THREADS), THREADS, 0, s, to, target, *a);
     }
     launch(w, loss_kernel, 1, THREADS, 0, to, target, (float *)w->buf[1].ptr, (double *)w->buf[2].ptr, a->rows, a->loss,
-           a->losses);
+           a->losses, a->hits);
 }
 TESS_CUDA_BODY(cross_entropy_rows, cross_entropy_rows_f32, TESS_F32)
 

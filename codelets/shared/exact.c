@@ -57,7 +57,7 @@ static void exact_round(const tess_work *w)
     double *x = w->buf[0].ptr;
     const tess_exact *sum = w->buf[1].ptr;
     if (a->means) {
-        x[0] = tess_exact_means(sum, a->n);
+        x[0] = tess_exact_means(sum, a->means);
         x[1] = 1;
         return;
     }

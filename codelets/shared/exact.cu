@@ -154,7 +154,7 @@ template <tess_dtype T> static void exact_round_body(const tess_work *w)
 {
     const tess_exact_arg *a = arg_of(w);
     if (a->means)
-        launch(w, exact_means_kernel, 1, 1, 0, buffer(w, 0), buffer(w, 1), a->n);
+        launch(w, exact_means_kernel, 1, 1, 0, buffer(w, 0), buffer(w, 1), a->means);
     else
         launch(w, exact_round_kernel, blocks_of(a->n, 32), 32, 0, buffer(w, 0), buffer(w, 1), a->n);
 }

@@ -173,6 +173,7 @@ struct tess_op {
     tess_sends (*sends)(const tess_node *n, int ranks, int tensor); /* it looks along the sequence, and takes spans */
     int targets;                /* of a loss: the input whose values that are not negative count; 0: micro-batches do */
     int numbers;                /* of a loss: the input whose numbers are summed beside it; 0: there is none */
+    bool counts_hits;           /* of a loss: where it is evaluated, targets that have the largest logit are counted */
     const tess_fusion *fusions; /* with what comes before it; zeros end them */
     /* Says of what a GPU takes many times as long as its like, in a graph of that dtype. NULL: nothing does. */
     bool (*slow)(const tess_node *n, tess_dtype t, char *said, size_t room);

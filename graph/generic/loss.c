@@ -6,7 +6,7 @@ static void loss_forward(tess_lower *L, const tess_node *n, int i)
 {
     if (i > 0) return;
     const bool gradient = tess_trains(L) && tess_wants_gradient(L, n->in[0]);
-    const int64_t numbers = tess_numbers_of(n->out);
+    const int64_t numbers = tess_numbers(L);
     tess_use use[4] = {tess_in(L, n->in[0], i)};
     unsigned uses = 1;
     bool acc = false;

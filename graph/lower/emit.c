@@ -279,11 +279,17 @@ int tess_losses_of(const tess_tensor *loss)
     return n;
 }
 
-int64_t tess_numbers_of(const tess_tensor *loss)
+int64_t tess_numbers_of(const tess_tensor *loss, bool train)
 {
     const tess_node *n = loss->producer;
+    if (n && n->op->counts_hits) return train ? 0 : tess_losses_of(loss);
     const tess_tensor *beside = n && n->op->numbers ? n->in[n->op->numbers] : NULL;
     return beside ? tess_width(beside) : 0;
+}
+
+int64_t tess_numbers(const tess_lower *L)
+{
+    return tess_numbers_of(L->output, L->conf->train);
 }
 
 int tess_losses(const tess_lower *L)
@@ -297,7 +303,7 @@ tess_use tess_loss_out(tess_lower *L)
         L->losses_room = L->losses_room ? 2 * L->losses_room : 64;
         L->losses = tess_realloc(L->losses, (size_t)L->losses_room * sizeof *L->losses);
     }
-    tess_tile *t = tess_program_tile(L->p, (size_t)(tess_losses(L) + tess_numbers_of(L->output)) * 2 * sizeof(double),
+    tess_tile *t = tess_program_tile(L->p, (size_t)(tess_losses(L) + tess_numbers(L)) * 2 * sizeof(double),
                                      TESS_ROLE_SCALAR, "loss");
     if (tess_grid_tensor(L->grid) == 0) L->losses[L->nlosses++] = t; /* the others have the same */
     return (tess_use){t, TESS_W};

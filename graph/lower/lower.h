@@ -238,6 +238,8 @@ void tess_lower_mark(const tess_tensor *t, bool *wanted);
  * that depend on such a parameter. */
 void tess_lower_wants(const tess_graph *g, bool *wants);
 
+/* Returns how many numbers are reported beside a loss by steps that train, or that only evaluate. */
+int64_t tess_numbers_of(const tess_tensor *loss, bool train);
 /* Lowers a step to its program. */
 void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess_lowered *out);
 

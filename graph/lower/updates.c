@@ -41,9 +41,10 @@ static tess_tile *total(tess_lower *L, tess_tile **part, int parts, const tess_e
 
 tess_tile *tess_lower_loss(tess_lower *L)
 {
-    const int losses = tess_losses(L), sums = 2 * (losses + tess_numbers_of(L->output));
-    return total(L, L->losses, L->nlosses, &(tess_exact_arg){.n = sums, .doubles = true, .means = losses > 1}, "loss",
-                 0, &L->losses_exact);
+    const int losses = tess_losses(L);
+    const tess_exact_arg arg = {
+        .n = 2 * (losses + tess_numbers(L)), .doubles = true, .means = losses > 1 ? 2 * losses : 0};
+    return total(L, L->losses, L->nlosses, &arg, "loss", 0, &L->losses_exact);
 }
 
 /* Returns where the rows of a state are in the whole parameter. */

@@ -121,7 +121,8 @@ static tess_cross_entropy_arg *arg(tess_lower *L, const tess_node *n, int64_t ro
                     .first = (w->cut->first_tile + j) * w->cut->tile_rows, .out = columns(w, j), .ld = apart(w, j),
                     .tiles = all_tiles(w), .tile_out = w->cut->tile_rows, .vocab = w->cut->whole[0],
                     .bias = n->in[3] != NULL, .cap = *(const float *)n->attributes, .loss = tess_losses_of(n->out) - 1,
-                    .losses = tess_losses(L), .grad = trains(L, n), .ends = !tess_wants_gradient(L, n->in[0]));
+                    .losses = tess_losses(L), .hits = tess_numbers(L) > 0, .grad = trains(L, n),
+                    .ends = !tess_wants_gradient(L, n->in[0]));
 }
 
 static void losses(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct set *set)
@@ -212,6 +213,7 @@ const tess_op tess_op_cross_entropy = {
     .table = 1,
     .table_bias = 3,
     .targets = 2,
+    .counts_hits = true,
     .by_rows = true,
 };
 

@@ -82,8 +82,9 @@ tess_use tess_scratch_use(tess_lower *L, size_t bytes);
 int tess_losses_of(const tess_tensor *loss);
 /* Returns how many losses are added in the step's loss. */
 int tess_losses(const tess_lower *L);
-/* Returns how many numbers are reported beside a loss. */
-int64_t tess_numbers_of(const tess_tensor *loss);
+/* Returns how many numbers the step reports beside its loss: those that the loss takes as an input, or, where it only
+ * evaluates, the accuracy of each loss. */
+int64_t tess_numbers(const tess_lower *L);
 /* Writes one part of the losses, and of the numbers beside them: sum and count of each, double. */
 tess_use tess_loss_out(tess_lower *L);
 /* Returns whether the step needs the gradient of t: not of inputs, of frozen parameters, or of tensors that depend on

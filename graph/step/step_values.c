@@ -151,7 +151,7 @@ int tess_step_losses(const tess_step *s)
 
 int tess_step_numbers(const tess_step *s)
 {
-    return s->output->kind == TESS_KIND_LOSS ? (int)tess_numbers_of(s->output) : 0;
+    return s->output->kind == TESS_KIND_LOSS ? (int)tess_numbers_of(s->output, s->conf.train) : 0;
 }
 
 tess_status tess_step_add_losses(const tess_step *s, void *sums)

@@ -123,13 +123,13 @@ tess_status tess_model_export_weights(const tess_model *m, const char *dir) TESS
  * one, which holds no model yet. */
 tess_status tess_model_merge(const char *model, const char *adapter, const char *dir) TESS_NODISCARD;
 
+/* Returns the name of the k-th number that an evaluation makes of a model beside its loss (tess_step_numbers). */
+const char *tess_model_number_name(const tess_model *m, int k);
+
 /* ---- exported networks (docs/graph-file.md) ---------------------------------------------------------------------- */
 
 /* Returns how many samples a micro-batch of it has; 0: the model is none, and has any number. */
 int64_t tess_model_batch(const tess_model *m);
-/* Returns how many numbers an evaluation makes of it beside the loss, and the name of one. */
-int tess_model_numbers(const tess_model *m);
-const char *tess_model_number_name(const tess_model *m, int k);
 /* Stores what it is fed with unless NULL, tess_network.input[k] by the k-th array, and returns how many these are. */
 int tess_model_arrays(const tess_model *m, tess_array_want *want);
 /* Returns how many inputs behind these are keys of random numbers, drawn for each micro-batch. */

@@ -5,7 +5,7 @@
 
 /* What the oracle makes of one problem: gradients of the sum of losses times env.loss_scale[0]. */
 typedef struct want {
-    double loss, count;
+    double loss, count, hits;
     double *dx, *p, *db; /* (rows,in), (rows,vocab), (vocab) */
 } want;
 
@@ -23,7 +23,7 @@ static want oracle(const tess_cross_entropy_arg *a, const double *x, const doubl
         }
         for (int64_t i = 0; i < a->vocab; i++) sum += exp(p[i] - most);
         const double lse = most + log(sum);
-        if (target[r] >= 0) o.loss += lse - p[target[r]], o.count++;
+        if (target[r] >= 0) o.loss += lse - p[target[r]], o.count++, o.hits += p[target[r]] >= most;
         for (int64_t i = 0; i < a->vocab; i++) {
             const double part = a->cap > 0 ? p[i] / (double)a->cap : 0, slope = 1 - part * part;
             p[i] = target[r] < 0 ? 0 : (exp(p[i] - lse) - (i == target[r])) * env.loss_scale[0] * slope;
@@ -92,6 +92,7 @@ static void check(tess_cross_entropy_arg a, bool acc_bias, int64_t around, doubl
 {
     const int64_t all = a.rows + 2 * around, tile_bytes = a.tile_out * a.in * (int64_t)tess_dtype_size(t);
     a.row = around;
+    a.hits = !a.grad;
     a.tiles = (a.vocab + a.tile_out - 1) / a.tile_out;
     double *x = new_values(all * a.in, size), *w = new_values(a.vocab * a.in, 0.3), *b = new_values(a.vocab, 1);
     double *dx0 = new_values(all * a.in, 0.01), *db0 = new_values(a.vocab, 0.01);
@@ -103,7 +104,7 @@ static void check(tess_cross_entropy_arg a, bool acc_bias, int64_t around, doubl
     piece s = {.x = real_of(x, all * a.in, t),
                .target = target,
                .dx = a.acc ? real_of(dx0, all * a.in, t) : poison((size_t)(all * a.in) * tess_dtype_size(t)),
-               .loss = poison(16)};
+               .loss = poison(32)};
     for (int64_t j = 0; j < a.tiles; j++) {
         const size_t floats = (size_t)columns(&a, j) * sizeof(float);
         s.w[j] = copy_of(table + j * tile_bytes, (size_t)(columns(&a, j) * a.in) * tess_dtype_size(t));
@@ -116,6 +117,7 @@ static void check(tess_cross_entropy_arg a, bool acc_bias, int64_t around, doubl
     want o = oracle(&a, x + a.row * a.in, w, a.bias ? b : NULL, target + a.row);
     CHECK_NEAR(s.loss[0], o.loss, 1e-5 * fabs(o.loss));
     CHECK_NEAR(s.loss[1], o.count, 0);
+    if (a.hits) CHECK(s.loss[2] == o.hits && s.loss[3] == o.count);
     if (a.grad) {
         for (int64_t j = 0; j < a.tiles; j++) {
             double *part = zeros(a.rows * columns(&a, j));

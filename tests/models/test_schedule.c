@@ -346,8 +346,8 @@ TEST(metrics_hold_one_object_a_step)
     LOAD(&c, set, "steps=6", "log_every=2");
     CHECK(tess_dirs_make(c.output, NULL));
     char *said = run_steps(&c, 0, 4);
-    CHECK_STR(said, "step 2/6  loss -  lr 0.0001  grad 0.1  128 tokens/s  MFU 50.0%  cpu 1.0 MiB  left 0:02\n"
-                    "step 4/6  loss 2.5000  lr 0.0001  grad 0.1  128 tokens/s  MFU 50.0%  cpu 1.0 MiB  left 0:01\n");
+    CHECK_STR(said, "step 2/6  loss -  lr 0.0001  grad 0.1  128 tokens/s  MFU 50.0%  cpu 2.0 MiB  left 0:02\n"
+                    "step 4/6  loss 2.5000  lr 0.0001  grad 0.1  128 tokens/s  MFU 50.0%  cpu 2.0 MiB  left 0:01\n");
     free(said);
     static const char first[] =
         "{\"step\":1,\"loss\":2.5,\"lr\":0.0001,\"grad_norm\":0.1,\"tokens\":64,\"padding\":0,\"seconds\":0.5,\"tokens_"
@@ -438,7 +438,7 @@ TEST(live_line)
     char line[256];
     tess_step_report s = example(9);
     tess_report_line(&s, 100, 45, 200, line, sizeof line);
-    CHECK_STR(line, "step 10/100  loss 2.5000  128 tokens/s  left 0:45  MFU 50.0%  cpu 1.0 MiB");
+    CHECK_STR(line, "step 10/100  loss 2.5000  128 tokens/s  left 0:45  MFU 50.0%  cpu 2.0 MiB");
     tess_report_line(&s, 100, 3725, 45, line, sizeof line);
     CHECK_STR(line, "10/100  loss 2.5000  128 tok/s  left 1:02:05");
     tess_report_line(&s, 100, 90061, 60, line, sizeof line);
@@ -448,7 +448,7 @@ TEST(live_line)
     /* All of a large run on 80 columns. */
     s.step = 123455;
     s.tokens_per_s = 12345;
-    for (int t = 0; t < TESS_TIER_COUNT; t++) s.tier[t].resident_bytes = 78ull << 30 << 2 * t;
+    for (int t = 0; t < TESS_TIER_COUNT; t++) s.tier[t].peak_bytes = 78ull << 30 << 2 * t;
     tess_report_line(&s, 200000, 5000, 79, line, sizeof line);
     CHECK_STR(line, "123456/200000  loss 2.5000  12.3k tok/s  left 1:23:20  MFU 50%  gpu 78.0G");
     tess_report_line(&s, 200000, 5000, 120, line, sizeof line);

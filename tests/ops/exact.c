@@ -53,7 +53,11 @@ static void exact_sums_tasks(void)
             op_run(&tess_exact_add[TESS_F32], &a);
         }
     for (int kind = 0; kind < 64; kind++) {
-        tess_exact_arg a = {.n = 40, .means = kind % 4 == 1}, one = {.n = 40, .doubles = true};
+        tess_exact_arg a = {.n = 40,
+                            .means = kind % 4 == 1   ? 40
+                                     : kind % 4 == 2 ? 4
+                                                     : 0},
+                       one = {.n = 40, .doubles = true};
         double term[40];
         for (int i = 0; i < 40; i++) term[i] = ldexp(i % 2 ? -1 - i / 64.0 : 1.5, (kind * 40 + i) * 97 % 2040 - 1020);
         if (kind % 7 == 3) term[kind % 40] = NAN;

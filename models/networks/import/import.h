@@ -35,7 +35,6 @@ tess_import_input tess_import_input_of(const tess_import *n, int k);
 int64_t tess_import_batch(const tess_import *n);
 
 /* Returns how many numbers the network makes beside its loss, and the name of one. */
-int tess_import_numbers(const tess_import *n);
 const char *tess_import_number_name(const tess_import *n, int k);
 
 /* What was built of it in a graph. */

@@ -49,14 +49,10 @@ tess_status tess_import_network(const tess_model *m, tess_graph *g, const tess_b
     return TESS_OK;
 }
 
-int tess_model_numbers(const tess_model *m)
-{
-    return m->import ? tess_import_numbers(m->import) : 0;
-}
-
 const char *tess_model_number_name(const tess_model *m, int k)
 {
-    return tess_import_number_name(m->import, k);
+    static const char *const accuracy[] = {"accuracy", "label_accuracy"};
+    return m->import ? tess_import_number_name(m->import, k) : accuracy[k > 0];
 }
 
 int64_t tess_model_batch(const tess_model *m)

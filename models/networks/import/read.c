@@ -457,11 +457,6 @@ tess_import_input tess_import_input_of(const tess_import *n, int k)
     return (tess_import_input){v->name, v->element, tess_import_fed(v), v->batch < 0, v->bits};
 }
 
-int tess_import_numbers(const tess_import *n)
-{
-    return n->numbers;
-}
-
 const char *tess_import_number_name(const tess_import *n, int k)
 {
     return n->called[k];

@@ -122,15 +122,15 @@ tess_status tess_eval(const tess_config *c)
     status = tess_model_load(e.run.model, e.run.g, (uint64_t)c->seed);
     tess_bar_end();
     TESS_TRY_DONE(status);
-    const int beside = tess_model_numbers(e.run.model);
+    const int beside = tess_step_numbers(step);
     numbers = tess_alloc((size_t)(beside + 1) * sizeof *numbers);
     TESS_TRY_DONE(tess_run_evaluate(&e.run, step, e.data, &loss, &targets, numbers));
-    if (tess_model_batch(e.run.model)) {
-        printf("loss %.6f", loss);
-        for (int k = 0; k < beside; k++) printf("  %s %.6f", tess_model_number_name(e.run.model, k), numbers[k]);
-        printf("  batches %.0f\n", targets);
-    } else
-        printf("loss %.6f  perplexity %.4f  tokens %.0f\n", loss, exp(loss), targets);
+    const bool batches = tess_model_batch(e.run.model);
+    printf("loss %.6f", loss);
+    if (!batches) printf("  perplexity %.4f  tokens %.0f", exp(loss), targets);
+    for (int k = 0; k < beside; k++) printf("  %s %.6f", tess_model_number_name(e.run.model, k), numbers[k]);
+    if (batches) printf("  batches %.0f", targets);
+    printf("\n");
 done:
     free(numbers);
     tess_step_free(step);

@@ -5,6 +5,7 @@
 #include "models/train/loop/announce_impl.h"
 #include "models/train/loop/lock_impl.h"
 #include "models/train/loop/resume_impl.h"
+#include "models/train/loop/samples_impl.h"
 #include "models/train/loop/schedule_impl.h"
 #include "models/train/report/observer.h"
 #include <errno.h>
@@ -30,6 +31,7 @@ struct training {
     tess_run run;
     tess_data *data, *valid;
     tess_step *step, *eval;
+    tess_samples *samples;   /* NULL: none are asked for */
     tess_lock output, saves; /* of these directories */
     size_t made;             /* of the output directory's path, see tess_dirs_make */
     bool adapts;             /* adapters alone are trained */
@@ -82,7 +84,7 @@ static tess_status open_inputs(struct training *t)
     TESS_TRY(tess_run_data(&t->run, "data.train", c->data.train, c->data.shuffle, &t->data));
     if (c->data.valid) TESS_TRY(tess_run_data(&t->run, "data.valid", c->data.valid, false, &t->valid));
     if (c->eval_every > 0 && !t->valid) TESS_TRY(tess_config_require(c, "data.valid"));
-    return TESS_OK;
+    return tess_samples_check(&t->run);
 }
 
 /* Counts the steps of the epochs, where the last step may take samples of the next epoch, and sets what follows. */
@@ -137,7 +139,8 @@ static tess_status plan_steps(struct training *t)
     TESS_TRY(status);
     tess_announce_step(&t->run, t->step);
     if (t->run.evaluates) TESS_TRY(tess_run_eval_step(&t->run, false, &t->eval));
-    t->numbers = tess_alloc((size_t)(tess_model_numbers(t->run.model) + 1) * sizeof *t->numbers);
+    if (t->valid) TESS_TRY(tess_samples_new(&t->run, t->valid, &t->samples));
+    if (t->eval) t->numbers = tess_alloc((size_t)(tess_step_numbers(t->eval) + 1) * sizeof *t->numbers);
     tess_step_holds(t->step, &t->plan);
     return TESS_OK;
 }
@@ -234,9 +237,12 @@ static tess_status one_step(struct training *t)
     tess_observer_step_ends(&t->observer, t->run.batch * t->run.length, r.used, &s);
     bool evaluate = due(t->way.eval_every, t->at.step + 1);
     if (evaluate) TESS_TRY(tess_run_evaluate(&t->run, t->eval, t->valid, &t->valid_loss, NULL, t->numbers));
+    if (evaluate && t->samples) TESS_TRY(tess_samples_make(t->samples));
     s.valid_loss = evaluate ? &t->valid_loss : NULL;
+    s.samples_made = evaluate && t->samples ? tess_samples_text(t->samples) : NULL;
     s.model = t->run.model;
     s.numbers = t->numbers;
+    s.beside = evaluate ? tess_step_numbers(t->eval) : 0;
     TESS_TRY(tess_observer_step(&t->observer, &s));
     if (t->at.step == t->way.first + 1) /* the first takes longer */
         tess_run_say_unsaved(&t->c, s.seconds * (double)(t->way.steps - t->at.step));
@@ -313,6 +319,7 @@ static void end(struct training *t)
     tess_observer_close(&t->observer);
     tess_step_free(t->step);
     tess_step_free(t->eval);
+    tess_samples_free(t->samples);
     tess_data_close(t->data);
     tess_data_close(t->valid);
     tess_run_close(&t->run);

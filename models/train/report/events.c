@@ -123,6 +123,28 @@ static void put_scalar(struct bytes *summary, const tess_scalar *s)
     put_bytes(summary, 1, value.at, value.n);
 }
 
+/* Summary.Value: 1 tag, 8 tensor, 9 metadata. SummaryMetadata: 1 plugin_data, whose 1 is its name. TensorProto: 1
+ * dtype, 2 shape, 8 string_val; the shape, of one dimension of 1. */
+static void put_text(struct bytes *summary, const char *tag, const char *text)
+{
+    static const char plugin[] = "text";
+    static const unsigned char dim[] = {1 << 3 | VARINT, 1}, string[] = {1 << 3 | VARINT, 7};
+    struct bytes value = {.n = 0}, name = {.n = 0}, metadata = {.n = 0}, shape = {.n = 0}, tensor = {.n = 0};
+    size_t n = strlen(text);
+    if (n > RECORD / 2)
+        for (n = RECORD / 2; n && ((unsigned char)text[n] & 0xc0) == 0x80;) n--; /* not within a character */
+    put_bytes(&name, 1, plugin, sizeof plugin - 1);
+    put_bytes(&metadata, 1, name.at, name.n);
+    put_bytes(&shape, 2, dim, sizeof dim);
+    put(&tensor, string, sizeof string);
+    put_bytes(&tensor, 2, shape.at, shape.n);
+    put_bytes(&tensor, 8, text, n);
+    put_bytes(&value, 1, tag, strlen(tag));
+    put_bytes(&value, 8, tensor.at, tensor.n);
+    put_bytes(&value, 9, metadata.at, metadata.n);
+    put_bytes(summary, 1, value.at, value.n);
+}
+
 /* ---- the file ---- */
 
 tess_status tess_events_open(const char *dir, tess_events **events)
@@ -163,6 +185,15 @@ bool tess_events_add(tess_events *e, int64_t step, const tess_scalar *scalar, in
 {
     struct bytes b = {.n = 0}, summary = {.n = 0};
     for (int i = 0; i < scalars; i++) put_scalar(&summary, &scalar[i]);
+    begin_event(&b, step);
+    put_bytes(&b, 5, summary.at, summary.n);
+    return write_record(e, &b);
+}
+
+bool tess_events_add_text(tess_events *e, int64_t step, const char *tag, const char *text)
+{
+    struct bytes b = {.n = 0}, summary = {.n = 0};
+    put_text(&summary, tag, text);
     begin_event(&b, step);
     put_bytes(&b, 5, summary.at, summary.n);
     return write_record(e, &b);

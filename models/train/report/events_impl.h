@@ -25,6 +25,8 @@ tess_status tess_events_open(const char *dir, tess_events **events) TESS_NODISCA
 bool tess_events_begin(tess_events *e, int64_t step);
 /* Adds values at a step; at most 16. */
 bool tess_events_add(tess_events *e, int64_t step, const tess_scalar *scalar, int scalars);
+/* Adds a text, in Markdown, as far as a record has room: 2048 bytes. */
+bool tess_events_add_text(tess_events *e, int64_t step, const char *tag, const char *text);
 /* Closes it; NULL is nothing. */
 void tess_events_close(tess_events *e);
 

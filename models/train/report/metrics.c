@@ -18,6 +18,8 @@ static const char *const plain_names[TESS_METRIC_TIERS] = {
     [TESS_METRIC_MFU] = "mfu",
     [TESS_METRIC_SENT] = "sent_bytes",
     [TESS_METRIC_VALID_LOSS] = "valid_loss",
+    [TESS_METRIC_VALID_PERPLEXITY] = "valid_perplexity",
+    [TESS_METRIC_VALID_ACCURACY] = "valid_accuracy",
 };
 static const char *const tier_names[5 * TESS_TIER_COUNT] = {
     "gpu.resident_bytes",  "gpu.peak_bytes",  "gpu.read_bytes",  "gpu.write_bytes",  "gpu.wait_seconds",

@@ -1,5 +1,6 @@
 /* TensorBoard's event files and DeepSpeed's CSV files, see monitor.h. */
 #include "models/train/report/monitor.h"
+#include "models/networks/networks.h"
 #include "models/text/base/directories.h"
 #include "models/train/report/events_impl.h"
 #include <errno.h>
@@ -10,11 +11,13 @@
 #include <unistd.h>
 
 /* The first three are DeepSpeed's. */
-enum { LOSS, LR, SCALE, VALID, NORM, SPEED, MFU, TAGS };
+enum { LOSS, LR, SCALE, VALID, PERPLEXITY, ACCURACY, NORM, SPEED, MFU, TAGS };
 static const char *const tags[TAGS] = {
-    [LOSS] = "Train/Samples/train_loss", [LR] = "Train/Samples/lr",          [SCALE] = "Train/Samples/loss_scale",
-    [VALID] = "Valid/Samples/loss",      [NORM] = "Train/Samples/grad_norm", [SPEED] = "Train/Samples/tokens_per_s",
-    [MFU] = "Train/Samples/mfu",
+    [LOSS] = "Train/Samples/train_loss",   [LR] = "Train/Samples/lr",
+    [SCALE] = "Train/Samples/loss_scale",  [VALID] = "Valid/Samples/loss",
+    [NORM] = "Train/Samples/grad_norm",    [SPEED] = "Train/Samples/tokens_per_s",
+    [MFU] = "Train/Samples/mfu",           [PERPLEXITY] = "Valid/Samples/perplexity",
+    [ACCURACY] = "Valid/Samples/accuracy",
 };
 
 struct tess_monitor {
@@ -134,14 +137,22 @@ static bool write_csv(tess_monitor *m, int64_t samples, int tag, double value)
 /* Its values, those that it has alone; how many. */
 static int values_of(const tess_step_report *s, int tag[static TAGS], double value[static TAGS])
 {
-    const double all[TAGS] = {[LOSS] = s->loss,        [LR] = s->lr,
-                              [SCALE] = s->loss_scale, [VALID] = s->valid_loss ? *s->valid_loss : 0,
-                              [NORM] = s->grad_norm,   [SPEED] = s->tokens_per_s,
+    const bool valid = s->valid_loss, words = valid && s->model && !tess_model_batch(s->model);
+    const bool there[TAGS] = {[LOSS] = true,   [LR] = true,          [SCALE] = s->loss_scale > 0,
+                              [VALID] = valid, [PERPLEXITY] = words, [ACCURACY] = words && s->beside,
+                              [NORM] = true,   [SPEED] = true,       [MFU] = !isnan(s->mfu)};
+    const double all[TAGS] = {[LOSS] = s->loss,
+                              [LR] = s->lr,
+                              [SCALE] = s->loss_scale,
+                              [VALID] = valid ? *s->valid_loss : 0,
+                              [PERPLEXITY] = valid ? exp(*s->valid_loss) : 0,
+                              [ACCURACY] = there[ACCURACY] ? s->numbers[0] : 0,
+                              [NORM] = s->grad_norm,
+                              [SPEED] = s->tokens_per_s,
                               [MFU] = s->mfu};
     int n = 0;
     for (int t = 0; t < TAGS; t++) {
-        if ((t == SCALE && !(s->loss_scale > 0)) || (t == VALID && !s->valid_loss) || (t == MFU && isnan(s->mfu)))
-            continue;
+        if (!there[t]) continue;
         tag[n] = t;
         value[n++] = all[t];
     }
@@ -152,6 +163,20 @@ static void say_failed(const char *dir, bool *failed)
 {
     tess_note("%s: cannot be written: %s (the run goes on without it)", dir, strerror(errno));
     *failed = true;
+}
+
+/* What the model went on with, as lines of code. */
+static bool add_samples(tess_monitor *m, const tess_step_report *s)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    for (const char *line = s->samples_made; *line; line += strcspn(line, "\n") + 1)
+        fprintf(f, "    %.*s\n", (int)strcspn(line, "\n"), line);
+    fclose(f);
+    const bool done = tess_events_add_text(m->events, s->samples, "Valid/Samples/texts", text);
+    free(text);
+    return done;
 }
 
 void tess_monitor_step(tess_monitor *m, const tess_step_report *s)
@@ -165,7 +190,8 @@ void tess_monitor_step(tess_monitor *m, const tess_step_report *s)
     for (int i = 0; i < n; i++) scalar[i] = (tess_scalar){tags[tag[i]], value[i]};
     const bool begins = m->resumed && !m->began;
     if (m->events && !m->events_failed &&
-        ((begins && !tess_events_begin(m->events, samples)) || !tess_events_add(m->events, samples, scalar, n)))
+        ((begins && !tess_events_begin(m->events, samples)) || !tess_events_add(m->events, samples, scalar, n) ||
+         (s->samples_made && !add_samples(m, s))))
         say_failed(m->events_dir, &m->events_failed);
     for (int i = 0; i < n && m->csv && !m->csv_failed; i++)
         if (!write_csv(m, samples, tag[i], value[i])) say_failed(m->csv, &m->csv_failed);

@@ -100,6 +100,32 @@ static void put_samples(FILE *f, const char *output)
     free(path);
 }
 
+/* Puts the texts that it went on with behind its last evaluation, where samples.jsonl has them. */
+static void put_texts(FILE *f, const char *output)
+{
+    char *path = tess_format("%s/samples.jsonl", output), *line = NULL;
+    size_t room = 0;
+    json_int_t step = 0;
+    json_t *texts = json_array();
+    FILE *samples = fopen(path, "r");
+    if (samples && fseek(samples, -SAMPLES_MOST, SEEK_END)) rewind(samples);
+    while (samples && getline(&line, &room, samples) > 0) {
+        json_t *text = json_loads(line, 0, NULL);
+        if (!text) continue; /* the end of one */
+        if (json_integer_value(json_object_get(text, "step")) != step) json_array_clear(texts);
+        step = json_integer_value(json_object_get(text, "step"));
+        json_array_append_new(texts, text);
+    }
+    if (json_array_size(texts)) {
+        fputs(",\"texts\":", f);
+        json_dump_callback(texts, put_safely, f, JSON_COMPACT | JSON_ENSURE_ASCII);
+    }
+    if (samples) fclose(samples);
+    json_decref(texts);
+    free(line);
+    free(path);
+}
+
 static void put_run(FILE *f, const tess_page_run *r)
 {
     char *name = name_of(r->output);
@@ -112,6 +138,7 @@ static void put_run(FILE *f, const tess_page_run *r)
     put_json(f, r->output, "config");
     put_json(f, r->output, "plan");
     put_samples(f, r->output);
+    put_texts(f, r->output);
     fputc('}', f);
     free(name);
 }

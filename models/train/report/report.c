@@ -17,7 +17,7 @@
 
 struct tess_report {
     FILE *metrics, *out; /* metrics NULL: of a rank that keeps quiet */
-    char *path;
+    char *path, *samples;
     tess_page *page;
     tess_monitor *monitor;
     int64_t steps, log_every;
@@ -28,9 +28,9 @@ struct tess_report {
 
 /* ---- opening ---- */
 
-/* Cuts metrics off behind the line of step `done`, whose first is 1, and where a line is not whole. What stays goes to
- * the page. */
-static bool rewind_metrics(FILE *f, int64_t done, tess_page *page)
+/* Cuts lines off behind those of step `done`, whose first is 1, and where one is not whole. What stays goes to the
+ * page, unless that is NULL. */
+static bool rewind_lines(FILE *f, int64_t done, tess_page *page)
 {
     char *line = NULL;
     size_t room = 0;
@@ -40,7 +40,7 @@ static bool rewind_metrics(FILE *f, int64_t done, tess_page *page)
         long long step;
         if (sscanf(line, "{\"step\":%lld,", &step) != 1 || step > done || line[n - 1] != '\n') break;
         keep += n;
-        tess_page_add(page, line, (size_t)n);
+        if (page) tess_page_add(page, line, (size_t)n);
     }
     free(line);
     return ftruncate(fileno(f), keep) == 0 && fseeko(f, keep, SEEK_SET) == 0;
@@ -63,6 +63,17 @@ int64_t tess_report_last(const char *output)
     return last;
 }
 
+/* Samples that a run which begins or resumes will make again. */
+static void rewind_samples(const char *output, int64_t done)
+{
+    char *path = tess_format("%s/samples.jsonl", output);
+    FILE *f = fopen(path, "r+");
+    if (f && !rewind_lines(f, done, NULL))
+        tess_note("%s: cannot be cut: %s (nothing else depends on it)", path, strerror(errno));
+    if (f) fclose(f);
+    free(path);
+}
+
 tess_status tess_report_open(const tess_config *c, int64_t done, FILE *out, tess_report **report)
 {
     *report = NULL;
@@ -75,7 +86,7 @@ tess_status tess_report_open(const tess_config *c, int64_t done, FILE *out, tess
     FILE *metrics = fopen(path, "a+");
     struct stat st;
     const bool odd = metrics && fstat(fileno(metrics), &st) == 0 && !S_ISREG(st.st_mode); /* a device has no end */
-    if (!metrics || odd || !rewind_metrics(metrics, done, page)) {
+    if (!metrics || odd || !rewind_lines(metrics, done, page)) {
         const tess_status status =
             odd ? tess_error(TESS_INVALID, path, "is not a regular file (see output)")
                 : tess_error(tess_errno_status(errno), path, "cannot be written: %s (see output)", strerror(errno));
@@ -85,8 +96,14 @@ tess_status tess_report_open(const tess_config *c, int64_t done, FILE *out, tess
         return status;
     }
     tess_report *r = *report = tess_alloc(sizeof *r);
-    *r = (tess_report){
-        .metrics = metrics, .out = out, .path = path, .page = page, .steps = c->steps, .log_every = c->log_every};
+    rewind_samples(c->output, done);
+    *r = (tess_report){.samples = tess_format("%s/samples.jsonl", c->output),
+                       .metrics = metrics,
+                       .out = out,
+                       .path = path,
+                       .page = page,
+                       .steps = c->steps,
+                       .log_every = c->log_every};
     r->live = isatty(fileno(out)) && !tess_ranks_launched(); /* a launcher's terminal leads to whatever it has itself */
     const tess_status status = tess_monitor_open(c, done > 0, &r->monitor);
     if (status == TESS_OK) return TESS_OK;
@@ -103,6 +120,7 @@ void tess_report_close(tess_report *r)
     tess_page_close(r->page);
     tess_monitor_close(r->monitor);
     free(r->path);
+    free(r->samples);
     free(r);
 }
 
@@ -146,7 +164,9 @@ static void put_step(FILE *f, const tess_step_report *s)
     put_number(f, "mfu", s->mfu);
     put_number(f, "sent_bytes", (double)s->sent_bytes);
     if (s->valid_loss) put_number(f, "valid_loss", *s->valid_loss);
-    for (int k = 0; s->valid_loss && s->model && k < tess_model_numbers(s->model); k++) {
+    if (s->valid_loss && s->model && !tess_model_batch(s->model))
+        put_number(f, "valid_perplexity", exp(*s->valid_loss));
+    for (int k = 0; s->valid_loss && k < s->beside; k++) {
         char name[80];
         snprintf(name, sizeof name, "valid_%.64s", tess_model_number_name(s->model, k));
         put_number(f, name, s->numbers[k]);
@@ -175,6 +195,16 @@ static bool append_step(FILE *f, const tess_step_report *s, tess_page *page)
     if (before < 0 || ftruncate(fileno(f), before)) return false; /* its last line is then not whole */
     errno = error;
     return false;
+}
+
+/* Appends what the model went on with to samples.jsonl: each line has its step, and becomes an object of it. */
+static bool append_samples(const tess_report *r, const tess_step_report *s)
+{
+    FILE *f = fopen(r->samples, "a");
+    for (const char *line = s->samples_made; f && *line; line += strcspn(line, "\n") + 1)
+        fprintf(f, "{\"step\":%lld,%.*s\n", (long long)s->step + 1, (int)strcspn(line, "\n") - 1, line + 1);
+    const bool written = f && !ferror(f);
+    return f && !fclose(f) && written;
 }
 
 /* ---- lines ---- */
@@ -217,12 +247,13 @@ static void add_mfu(const tess_step_report *s, int width, char *line, size_t siz
     if (isfinite(s->mfu)) add(line, size, width, "MFU %.1f%%", 100 * s->mfu);
 }
 
+/* The most that each has held, which is what a plan says. */
 static void add_tiers(const tess_step_report *s, int width, char *line, size_t size)
 {
     for (int t = 0; t < TESS_TIER_COUNT; t++)
-        if (s->tier[t].resident_bytes)
+        if (s->tier[t].peak_bytes)
             add(line, size, width, "%s %s", tess_tier_name((tess_tier)t),
-                tess_human_bytes((double)s->tier[t].resident_bytes));
+                tess_human_bytes((double)s->tier[t].peak_bytes));
 }
 
 /* "48.2M" */
@@ -256,9 +287,8 @@ static void short_line(const tess_step_report *s, int64_t steps, double seconds_
     if (steps >= 0) add(out, size, width, "left %s", tess_human_time(seconds_left, text));
     if (isfinite(s->mfu)) add(out, size, width, "MFU %.0f%%", 100 * s->mfu);
     for (int t = 0; t < TESS_TIER_COUNT; t++)
-        if (s->tier[t].resident_bytes)
-            add(out, size, width, "%s %s", tess_tier_name((tess_tier)t),
-                short_bytes((double)s->tier[t].resident_bytes));
+        if (s->tier[t].peak_bytes)
+            add(out, size, width, "%s %s", tess_tier_name((tess_tier)t), short_bytes((double)s->tier[t].peak_bytes));
 }
 
 void tess_report_line(const tess_step_report *s, int64_t steps, double seconds_left, int width, char *out, size_t size)
@@ -282,6 +312,8 @@ static void plain_line(const tess_report *r, const tess_step_report *s, double s
     char line[WIDTH + 1], left[32], valid[32];
     add_step(s, r->steps, WIDTH, line, sizeof line);
     if (s->valid_loss) add(line, sizeof line, WIDTH, "valid %s", show_loss(*s->valid_loss, valid));
+    for (int k = 0; s->valid_loss && k < s->beside; k++)
+        add(line, sizeof line, WIDTH, "%.40s %.4g", tess_model_number_name(s->model, k), s->numbers[k]);
     add(line, sizeof line, WIDTH, "lr %.4g", s->lr);
     add(line, sizeof line, WIDTH, "grad %.4g", s->grad_norm);
     if (s->loss_scale > 0) add(line, sizeof line, WIDTH, "scale %.10g", s->loss_scale);
@@ -317,6 +349,8 @@ tess_status tess_report_step(tess_report *r, const tess_step_report *s)
     if (!r->metrics) return TESS_OK;
     if (!append_step(r->metrics, s, r->page))
         return tess_error(TESS_FAILED, r->path, "cannot be written: %s (is the disk full?)", strerror(errno));
+    if (s->samples_made && !append_samples(r, s))
+        return tess_error(TESS_FAILED, r->samples, "cannot be written: %s (is the disk full?)", strerror(errno));
     count_seconds(r, s->seconds);
     double left = (double)(r->steps - s->step - 1) * r->step_seconds;
     bool due = (s->step + 1) % r->log_every == 0 || s->step + 1 == r->steps;

@@ -21,7 +21,9 @@ typedef struct tess_step_report {
     int64_t skipped;          /* steps so far that changed nothing, in fp16 */
     const double *valid_loss; /* NULL in a step that did not evaluate */
     const tess_model *model;  /* whose names are those of */
-    const double *numbers;    /* what was evaluated beside that */
+    const double *numbers;    /* what was evaluated beside that, */
+    int beside;               /* and how many of these there are */
+    const char *samples_made; /* texts behind it, a line of JSON each; NULL: none */
     uint64_t sent_bytes;      /* between ranks, all of them together */
     tess_tier_report tier[TESS_TIER_COUNT];
 } tess_step_report;

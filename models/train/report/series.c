@@ -6,9 +6,10 @@
 #include <string.h>
 
 /* The metrics that keep their extremes, because a curve of them is drawn as it was. */
-enum { DRAWN = 5 };
-static const tess_metric drawn[DRAWN] = {TESS_METRIC_LOSS, TESS_METRIC_VALID_LOSS, TESS_METRIC_GRAD_NORM,
-                                         TESS_METRIC_TOKENS_PER_S, TESS_METRIC_LOSS_SCALE};
+enum { DRAWN = 7 };
+static const tess_metric drawn[DRAWN] = {
+    TESS_METRIC_LOSS,       TESS_METRIC_VALID_LOSS,       TESS_METRIC_GRAD_NORM,     TESS_METRIC_TOKENS_PER_S,
+    TESS_METRIC_LOSS_SCALE, TESS_METRIC_VALID_PERPLEXITY, TESS_METRIC_VALID_ACCURACY};
 
 /* Metrics that are rates. A span's rate is what its steps did together divided by the time they took together: a mean
  * weighted by the seconds of each step. */

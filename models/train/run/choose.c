@@ -220,25 +220,35 @@ tess_status tess_run_train_step(tess_run *r, tess_step **step)
     return tess_run_size_disk(r);
 }
 
-tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
+static tess_status place_eval(tess_run *r, bool alone, tess_step *step)
 {
-    TESS_TRY(tess_run_step(r, false, step));
-    if (alone) TESS_TRY(tess_run_place_gpu(r, *step, &r->plan.gpu));
+    if (alone) TESS_TRY(tess_run_place_gpu(r, step, &r->plan.gpu));
     tess_gpu_placement gpu;
     const tess_gpu_conf beside = {.memory = r->plan.gpu.room}; /* what has no room even so makes some */
-    const tess_status fits = !alone && r->plan.gpu.room ? tess_step_place_gpu(*step, &beside, &gpu) : TESS_OK;
+    const tess_status fits = !alone && r->plan.gpu.room ? tess_step_place_gpu(step, &beside, &gpu) : TESS_OK;
     if (fits != TESS_OK && fits != TESS_INVALID) return fits;
-    if (!r->machine.disk) return alone && r->machine.cpu_bytes ? fit(r, *step, false) : TESS_OK;
+    if (!r->machine.disk) return alone && r->machine.cpu_bytes ? fit(r, step, false) : TESS_OK;
     tess_placement placement;
     tess_place_conf conf = r->limits.ram;
     conf.alone = alone;
-    conf.taken = alone ? 0 : taken_by_training(r, *step);
+    conf.taken = alone ? 0 : taken_by_training(r, step);
     conf.slack = conf.slack_states = 0;
     if (!alone) conf.rates = (tess_rates){0};
-    TESS_TRY(tess_run_at_key(tess_step_place(*step, &conf, &placement)));
+    TESS_TRY(tess_run_at_key(tess_step_place(step, &conf, &placement)));
     if (alone)
         r->plan.ram = placement;
-    else
+    else if (placement.disk > r->eval_disk)
         r->eval_disk = placement.disk;
     return tess_run_size_disk(r);
+}
+
+tess_status tess_run_place_beside(tess_run *r, tess_step *step)
+{
+    return place_eval(r, false, step);
+}
+
+tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
+{
+    TESS_TRY(tess_run_step(r, false, step));
+    return place_eval(r, alone, *step);
 }

@@ -221,8 +221,7 @@ static int32_t named_token(const tess_run *r, const char *name)
     return n >= 0 && n < tess_model_vocab(r->model) ? (int32_t)n : -1;
 }
 
-/* The token that ends a text, as the tokenizer has it or, without it, config.json; -1: neither says one. */
-static int32_t end_of_text(const tess_run *r)
+int32_t tess_run_end_of_text(const tess_run *r)
 {
     const int32_t end = tess_tokenizer_end_of_text(r->tokenizer);
     return end >= 0 ? end : named_token(r, "eos_token_id");
@@ -338,7 +337,7 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
                            .pack = r->c->data.pack,
                            .restart = r->c->data.pack_positions,
                            .share = r->c->data.pack_examples,
-                           .end_of_text = end_of_text(r),
+                           .end_of_text = tess_run_end_of_text(r),
                            .truncate = r->c->data.truncate,
                            .end_completions = r->c->data.end_completions,
                            .chat = r->chat,

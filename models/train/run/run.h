@@ -91,6 +91,8 @@ typedef struct tess_run_inputs {
 } tess_run_inputs;
 /* Finds which; of each file that it looks at it reads the first line alone. Before the graph is built. */
 tess_run_inputs tess_run_wants(const tess_config *c);
+/* Returns the token that ends a text, as the tokenizer has it or, without it, config.json; -1: neither says one. */
+int32_t tess_run_end_of_text(const tess_run *r);
 /* Opens a data file of the configuration, `key` naming it in errors. */
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle,
                           tess_data **data) TESS_NODISCARD;
@@ -170,6 +172,8 @@ tess_status tess_run_train_step(tess_run *r, tess_step **step) TESS_NODISCARD;
 uint64_t tess_run_cpu_for(const tess_run *r, uint64_t disk);
 /* Makes the forward pass over one micro-batch; `alone`, or beside a step that trains and was made before. */
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step) TESS_NODISCARD;
+/* Places another step that only evaluates beside the one that trains. */
+tess_status tess_run_place_beside(tess_run *r, tess_step *step) TESS_NODISCARD;
 /* Returns the least memory.cpu, in whole MiB, with which the run can be placed over a disk; 0: none is found. It is
  * tried, which takes the time of a plan, and `r` is then placed for that cap. */
 uint64_t tess_run_least(tess_run *r);
