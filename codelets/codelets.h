@@ -411,8 +411,8 @@ void tess_exact_merge(void *sum, const void *other);
 typedef struct tess_exact_arg {
     int64_t n;     /* sums side by side */
     bool doubles;  /* what is added are doubles, else sums */
-    int64_t means; /* of the first so many, which are sum and count of losses, the means are added: double (2) = that
-                    * sum, 1; 0: they are not */
+    int64_t means; /* sums, from the first, that are sum and count of losses, whose means are added: double (2) = that
+                    * sum, 1; 0: none are */
     bool acc;
 } tess_exact_arg;
 extern tess_codelet tess_exact_add[];   /* [TESS_F32]: sums (n) += the other buffers' (n) each */

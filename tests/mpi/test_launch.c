@@ -47,23 +47,6 @@ static void setup(int every)
 
 /* ---- runs that go well ---- */
 
-/* StarPU measures a machine once for each number of cores that a process may use, and ranks that did so at once, or
- * behind a process that had all of them, ended in an assertion. As users start them: bound. */
-TEST(starts_by_turns)
-{
-    char *unbound = getenv("STARPU_WORKERS_NOBIND") ? strdup(getenv("STARPU_WORKERS_NOBIND")) : NULL;
-    unsetenv("STARPU_WORKERS_NOBIND");
-    tiny_setup();
-    for (int turn = 0; turn < 6; turn++) {
-        setenv("STARPU_PERF_MODEL_DIR", fmt("%s/models%d", run_dir, turn / 3), 1); /* a new machine, and a known one */
-        if (turn % 2) DONE("train", "run.json", "steps=1");
-        DONE_RANKS(turn % 2 ? 2 : 4, "train", "run.json", "steps=1");
-    }
-    unsetenv("STARPU_PERF_MODEL_DIR");
-    if (unbound) setenv("STARPU_WORKERS_NOBIND", unbound, 1);
-    free(unbound);
-}
-
 TEST(ranks_train_what_one_does)
 {
     tiny_setup();

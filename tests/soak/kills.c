@@ -1,6 +1,7 @@
 /* A run that is killed again and again, at random moments, and gone on with each time: what it comes to is what the
- * undisturbed run comes to, byte for byte, and nothing is left behind. Half of the kills meet a run of one process,
- * half one of two ranks, of which one rank is killed, or the launcher, or all.
+ * undisturbed run comes to, byte for byte, and nothing is left behind. A third of the kills meet a run of one process,
+ * a third one of two ranks, of which one rank is killed, or the launcher, or all, and a third one of two processes that
+ * go on with one run in one directory at a time: one of them has it, and the other is refused.
  *
  *     kills 1000 [SEED]     (tests/soak/kills builds and starts it)
  *
@@ -17,7 +18,7 @@ enum victim { EVERYBODY, LAUNCHER, RANK_0, RANK_1, VICTIMS };
 static const char *const victim_name[] = {"everybody", "the launcher", "rank 0", "rank 1"};
 
 static struct {
-    int kills, runs, lives;
+    int kills, runs, lives, refused;
     int phase[6];
 } seen;
 enum { STARTING, STEPPING, IN_CHECKPOINT, REMOVING, SAVING, ENDING };
@@ -74,6 +75,56 @@ static bool wait_events(pid_t pid, int notify, int events)
         if (n <= 0) nanosleep(&(struct timespec){.tv_nsec = 100 * 1000}, NULL);
     }
     return false;
+}
+
+/* ---- a second process in the same directories ---- */
+
+static pid_t rival_start(void)
+{
+    const pid_t pid = fork();
+    if (pid) return pid;
+    if (!freopen("rival.out", "w", stdout) || !freopen("rival.err", "w", stderr)) _exit(99);
+    execlp(run_command(), run_command(), "train", "run.json", soak_cap[1], "output=out", "checkpoint.dir=ck",
+           "--resume", (char *)NULL);
+    _exit(99);
+}
+
+/* Of either: it ran to the end, was killed, or was refused in a line that names who has the run. */
+static void check_rival(const char *who, bool exited, int status, const char *error)
+{
+    if (!exited || status == 0) return;
+    if (status != 2 || !error || !strstr(error, "is in use by another run, process "))
+        soak_wrong("%s of two ended with status %d: %s", who, status, error ? error : "");
+    seen.refused++;
+}
+
+/* Starts the run twice where it was, and kills one of the two; true when one came to the end. */
+static bool live_twice(double usual)
+{
+    const double later = soak_draw(2) ? 0 : usual * soak_share(), seconds = usual * soak_share();
+    const bool first = soak_draw(2);
+    snprintf(soak_doing, sizeof soak_doing, "kill %d (run %d, two processes %.4f s apart, the %s killed after %.4f s)",
+             seen.kills + 1, seen.runs + 1, later, first ? "first" : "second", seconds);
+    pid_t one = soak_start(1, "--resume");
+    wait_seconds(one, later);
+    const pid_t other = rival_start();
+    wait_seconds(first ? one : other, seconds);
+    kill(first ? one : other, SIGKILL); /* nobody, where it has ended */
+    int status;
+    run_finish(one);
+    while (waitpid(other, &status, 0) < 0) continue;
+    soak_check_gone();
+    char *error = read_file("rival.err", NULL);
+    check_rival("the first", ran.status < 128, ran.status, ran.err);
+    check_rival("the second", WIFEXITED(status), WEXITSTATUS(status), error);
+    free(error);
+    remove("rival.out"), remove("rival.err");
+    seen.lives++;
+    const bool killed = first ? ran.status == 128 + SIGKILL : WIFSIGNALED(status);
+    const bool over = ran.status == 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    seen.kills += killed;
+    if (!over) soak_check_between();
+    return over;
 }
 
 /* ---- one life ---- */
@@ -135,7 +186,7 @@ static bool live(int ranks, double usual)
 }
 
 /* Runs until there were so many kills, and then to the end of the last. */
-static void kill_runs(int ranks, int kills)
+static void kill_runs(int ranks, bool twice, int kills)
 {
     run_finish(soak_start(ranks, "--resume"));
     if (ran.status) soak_wrong("a run that nobody killed ended with status %d", ran.status);
@@ -148,7 +199,7 @@ static void kill_runs(int ranks, int kills)
     soak_forget();
     for (bool over = false; !over;) {
         if (seen.kills < kills)
-            over = live(ranks, usual);
+            over = twice ? live_twice(usual) : live(ranks, usual);
         else {
             run_finish(soak_start(ranks, "--resume"));
             over = true;
@@ -167,20 +218,26 @@ int main(int argc, char **argv)
 {
     const int kills = argc > 1 ? atoi(argv[1]) : 0;
     const uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
-    if (kills < 2) {
+    if (kills < 3) {
         fprintf(stderr, "usage: %s KILLS [SEED]\n", argv[0]);
         return 2;
     }
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* whoever loses its parent becomes ours */
     const double start = run_clock();
     soak_setup(seed, "");
-    kill_runs(1, kills / 2);
+    kill_runs(1, false, kills / 3);
     printf("one process: %d kills in %d runs, %.0f s\n", seen.kills, seen.runs, run_clock() - start);
     fflush(stdout);
-    const int alone = seen.runs;
-    kill_runs(2, kills);
-    printf("two ranks: %d kills in %d runs, %.0f s in all, seed %llu\nkilled", seen.kills - kills / 2,
-           seen.runs - alone, run_clock() - start, (unsigned long long)seed);
+    const int alone = seen.runs, first = seen.kills;
+    kill_runs(2, false, kills / 3 * 2);
+    printf("two ranks: %d kills in %d runs, %.0f s in all\n", seen.kills - first, seen.runs - alone,
+           run_clock() - start);
+    fflush(stdout);
+    const int ranks = seen.runs, second = seen.kills;
+    kill_runs(1, true, kills);
+    printf("two processes in one directory: %d kills in %d runs, %d times one was refused, %.0f s in all, seed "
+           "%llu\nkilled",
+           seen.kills - second, seen.runs - ranks, seen.refused, run_clock() - start, (unsigned long long)seed);
     for (int i = 0; i < 6; i++) printf("%s %s: %d", i ? "," : "", phase_name[i], seen.phase[i]);
     printf("\n1 passed, 0 failed, 0 skipped\n");
     return 0;

@@ -47,6 +47,22 @@ static double member(const json_t *run, const char *group, const char *name)
 
 /* ---- what a run leaves ---- */
 
+/* A run that was killed behind its last step, while it wrote its page: who resumes it has nothing to train. */
+TEST(a_page_that_says_running_is_ended)
+{
+    tiny_setup_with(", \"checkpoint\": {\"dir\": \"ck\", \"every\": 4}");
+    DONE("train", "run.json");
+    char *page = read_file("out/report.html", NULL), *state = strstr(page, "\"running\":false");
+    memcpy(state, " \"running\":true", 15);
+    write_text("out/report.html", page), write_text("out/report.html.new", "<");
+    free(page);
+    DONE("train", "run.json", "--resume", "overwrite=false");
+    page = read_file("out/report.html", NULL);
+    CHECK_HAS(page, "\"running\":false");
+    CHECK(!exists("out/report.html.new"));
+    free(page);
+}
+
 TEST(a_run_leaves_a_page_of_all_its_steps)
 {
     tiny_setup_with(", \"eval_every\": 2, \"checkpoint\": {\"dir\": \"ck\", \"every\": 4}, \"scheduler\": {\"type\": "

@@ -22,11 +22,16 @@ static void sign(int fd)
     if (ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)n, 0) != n) errno = 0; /* the lock is what counts */
 }
 
+/* Who has just got it has yet to sign: what stands there may be of a run that was killed, or nothing. */
 static tess_status refuse(const char *dir, int fd)
 {
+    enum { TRIES = 50 };
     char who[160] = "";
-    const ssize_t n = pread(fd, who, sizeof who - 1, 0);
-    who[n > 0 ? n : 0] = 0;
+    for (int k = 0; k < TRIES && !strchr(who, '\n'); k++) {
+        nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
+        const ssize_t n = pread(fd, who, sizeof who - 1, 0);
+        who[n > 0 ? n : 0] = 0;
+    }
     who[strcspn(who, "\n")] = 0;
     return tess_error(TESS_INVALID, dir, "is in use by another run, %s (wait for it, or set another directory)",
                       *who ? who : "which has run.lock there");

@@ -361,7 +361,10 @@ tess_status tess_train_again(const tess_config *c, const tess_replay *replay)
     count_steps(&t);
     const tess_run_facts facts = tess_resume_facts(&t.run, t.data);
     TESS_TRY_DONE(replay ? replay_from(&t, &b) : tess_resume_find(&t.run, &facts, &b));
-    if (b.done) goto done;
+    if (b.done) {
+        tess_observer_finish(c);
+        goto done;
+    }
     set_course(&t, &b);
     tess_announce_oddities(&t.run);
     TESS_TRY_DONE(tess_ranks_agree(make_output(&t)));

@@ -1,6 +1,7 @@
 /* What watches a run, see observer.h. */
 #include "models/train/report/observer.h"
 #include "models/train/report/monitor.h"
+#include "models/train/report/page_impl.h"
 #include "models/train/report/plan_file.h"
 #include "models/train/report/report.h"
 #include <stdlib.h>
@@ -60,6 +61,11 @@ tess_status tess_observer_end(tess_observer *o)
 {
     tess_tracing_merge(&o->tracing);
     return tess_ranks_agree(tess_digests_file_close(&o->digests));
+}
+
+void tess_observer_finish(const tess_config *c)
+{
+    if (!tess_rank()) tess_page_finish(c->output);
 }
 
 void tess_observer_close(tess_observer *o)

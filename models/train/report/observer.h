@@ -45,6 +45,8 @@ void tess_observer_step_ends(tess_observer *o, int64_t tokens, double used, tess
 tess_status tess_observer_step(tess_observer *o, const tess_step_report *s) TESS_NODISCARD;
 /* Makes whole what is written of all steps; TESS_FAILED where it is not. */
 tess_status tess_observer_end(tess_observer *o) TESS_NODISCARD;
+/* Ends the page of a run that has made all its steps, where it was killed before it could. */
+void tess_observer_finish(const tess_config *c);
 /* Closes all that is open, and keeps the matrix rate that steps have proved. */
 void tess_observer_close(tess_observer *o);
 

@@ -263,6 +263,19 @@ void tess_page_close(tess_page *p)
     tess_page_free(p);
 }
 
+void tess_page_finish(const char *output)
+{
+    const bool running = tess_page_running(output) > 0;
+    tess_page *p = tess_page_open(output);
+    char *path = tess_format("%s/metrics.jsonl", output);
+    if (running && tess_series_read(p->series, path) == TESS_OK)
+        tess_page_close(p);
+    else
+        tess_page_free(p);
+    tess_error_clear(); /* such metrics are a report's to refuse */
+    free(path);
+}
+
 void tess_page_free(tess_page *p)
 {
     if (!p) return;

@@ -31,6 +31,8 @@ bool tess_page_add(tess_page *p, const char *line, size_t length);
 void tess_page_refresh(tess_page *p);
 /* Writes it a last time, if it has a step to show, and frees it; NULL is nothing. */
 void tess_page_close(tess_page *p);
+/* Writes the page of a run that was killed behind its last step, and whose page says that it goes on. */
+void tess_page_finish(const char *output);
 /* Frees it alone. */
 void tess_page_free(tess_page *p);
 
