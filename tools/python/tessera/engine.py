@@ -11,16 +11,16 @@
     print(t.step_run(s, step=0, lr=1e-2).loss)          # what a function stores is returned; a failure is an Error
 
 Names are those of C without tess_ or TESS_. Members of a struct that a function takes may stand as keywords. What is
-stored through a pointer at the end is returned: alone, or in a tuple. The library is what the environment variable
-LIBTESSERA names, else the one that pkg-config or the loader finds. help(t.step_new) is its comment."""
+stored through a pointer at the end is returned: alone, or in a tuple. installed.py says which library it is.
+help(t.step_new) is its comment."""
 import atexit
 import ctypes
-import ctypes.util
 import os
 import re
-import subprocess
 
 import numpy as np
+
+from . import installed
 
 SCALARS = {"void": None, "bool": ctypes.c_bool, "char": ctypes.c_char, "int": ctypes.c_int, "float": ctypes.c_float,
            "double": ctypes.c_double, "unsigned": ctypes.c_uint, "size_t": ctypes.c_size_t,
@@ -45,19 +45,24 @@ class Struct(ctypes.Structure):
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name, *_ in self._fields_)})"
 
 
-def _find():
-    if "LIBTESSERA" in os.environ:
-        return os.environ["LIBTESSERA"]
-    try:
-        where = subprocess.run(["pkg-config", "--variable=libdir", "tessera"], capture_output=True, text=True)
-        path = os.path.join(where.stdout.strip(), "libtessera.so")
-    except OSError:
-        path = ""
-    if not os.path.exists(path):
-        path = ctypes.util.find_library("tessera")
+def _open():
+    path = installed.library()
     if not path:
-        raise OSError("libtessera.so is not found: install Tessera, or name the file in LIBTESSERA")
-    return path
+        raise OSError(installed.missing())
+    try:
+        return ctypes.CDLL(path, ctypes.RTLD_GLOBAL)  # MPI's parts look for its functions
+    except OSError as error:
+        lacks = re.search(r"undefined symbol: (\w+)", str(error))
+        why = f"neither it nor what it loads has {lacks[1]}" if lacks else str(error).removeprefix(f"{path}: ")
+        raise OSError(f"{path}: {why} ({installed.HINT})") from None
+
+
+def _symbol(find, name):
+    try:
+        return find(name)
+    except (AttributeError, ValueError):
+        raise OSError(f"{_library._name}: lacks {name}: it is no library of Tessera, or an older one "
+                      f"({installed.HINT})") from None
 
 
 # -- the headers
@@ -155,7 +160,7 @@ def _filled(kind, values, kept):
 
 class Function:
     def __init__(self, name, result, parameters, checked):
-        self.call = getattr(_library, name)
+        self.call = _symbol(_library.__getitem__, name)
         self.__name__, self.__doc__ = name, _headers.comments.get(name)
         self.call.restype, self.call.argtypes = result, [kind for kind, _ in parameters]
         self.parameters, self.checked = parameters, checked
@@ -228,10 +233,11 @@ _library = _headers = None
 
 def _load():
     global _library, _headers
-    if _library is None:
-        _library = ctypes.CDLL(_find(), ctypes.RTLD_GLOBAL)  # MPI's parts look for its functions
-        _library.tess_error_text.restype = ctypes.c_char_p
-        _headers = Headers(ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(_library, "tess_headers"))).decode())
+    if _headers is None:
+        _library = _open()
+        _symbol(_library.__getattr__, "tess_error_text").restype = ctypes.c_char_p
+        text = _symbol(lambda name: ctypes.c_char.in_dll(_library, name), "tess_headers")
+        _headers = Headers(ctypes.string_at(ctypes.addressof(text)).decode())
         if __getattr__("ranks_join")() is None:
             atexit.register(__getattr__("ranks_leave"))
 
