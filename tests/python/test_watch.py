@@ -1,5 +1,5 @@
-"""python -m tessera watch beside what a run does to its files, and beside stand-ins for wandb and mlflow that write down
-how they are called. Arguments: cases."""
+"""python -m tessera watch beside what a run does to its files, and beside stand-ins for wandb and mlflow that write
+down how they are called. Arguments: cases."""
 import json
 import os
 import signal
