@@ -324,5 +324,84 @@ def time_first():
     return Net(), {"x": draw(4, 6, 5), "y": whole(3, 6), "table": draw(4, 5), "at": torch.tensor(0.5)}, {"x": 1, "y": 0}
 
 
+def keywords():
+    """Called by the names of the batch, and returns what models of transformers do; y is that of "ignored" too."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = mlp()[0].net
+
+        def forward(self, scale=None, **batch):
+            logits = self.net(batch["x"] * scale[:, None])
+            return {"loss": F.cross_entropy(logits, batch["y"]), "logits": logits, "cache": None}
+    return Net(), {"x": draw(8, 20), "y": whole(10, 8), "scale": draw(8)}
+
+
+class Gelu(torch.autograd.Function):
+    """With the derivative as a formula."""
+    @staticmethod
+    def forward(ctx, x, by):
+        ctx.save_for_backward(x)
+        ctx.by = by
+        return x * 0.5 * (1.0 + torch.tanh(by * x * (1 + 0.044715 * x * x)))
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        t = torch.tanh(ctx.by * x * (1 + 0.044715 * x * x))
+        return g * (0.5 * x * ((1 - t * t) * ctx.by * (1 + 3 * 0.044715 * x * x)) + 0.5 * (1 + t)), None
+
+
+class Joined(torch.autograd.Function):
+    """Two results, of which one is written to in place, and a context that is set up behind."""
+    @staticmethod
+    def forward(x, w):
+        y = x @ w
+        return y.exp_(), x.sum(-1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, outputs):
+        ctx.save_for_backward(*inputs, outputs[0])
+
+    @staticmethod
+    def backward(ctx, g, h):
+        x, w, y = ctx.saved_tensors
+        g = g * y
+        return g @ w.T + h[..., None], x.T @ g
+
+
+gelu = Gelu.apply  # by another name, from before
+
+
+def functions():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.w = nn.Linear(6, 9), nn.Parameter(draw(9, 4) / 3)
+
+        def forward(self, x, y):
+            h, more = Joined.apply(gelu(gelu(self.up(x), 0.7978845608), 0.5), self.w)
+            return F.cross_entropy(h, y) + more.square().mean()
+    return Net(), {"x": draw(5, 6), "y": whole(4, 5)}
+
+
+def ctc():
+    """Targets with the same letter twice, none at all, and lengths that differ."""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn, self.head, self.other = nn.GRU(5, 12, batch_first=True), nn.Linear(12, 6), nn.Linear(12, 6)
+
+        def forward(self, x, said, frames, letters):
+            h = self.rnn(x)[0]
+            logs = self.head(h).log_softmax(-1).transpose(0, 1)
+            loss = F.ctc_loss(logs, said, frames, letters)
+            late = self.other(h).log_softmax(-1).transpose(0, 1)
+            return loss + F.ctc_loss(late, said, frames - 3, letters, blank=5, reduction="sum", zero_infinity=True)
+    said = torch.tensor([[1, 2, 2, 4], [3, 3, 3, 3], [1, 0, 0, 0], [4, 1, 2, 3], [0, 0, 0, 0], [2, 4, 2, -1]])
+    return Net(), {"x": draw(6, 10, 5), "said": said, "frames": torch.tensor([10, 10, 5, 6, 6, 8]),
+                   "letters": torch.tensor([4, 4, 1, 4, 0, 3])}
+
+
 ALL = [mlp, vit, resnet, unet, gpt, lstm, torch_lstm, graph_network, graphs, vae, losses, conv_1d_3d, wide, encoder,
-       time_first, axial, odds]
+       time_first, axial, odds, keywords, functions, ctc]

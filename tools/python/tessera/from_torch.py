@@ -1,17 +1,21 @@
 """A module of PyTorch, whose forward returns the loss, becomes a Graph: torch.export writes its ops down, torch's own
 tables take those apart for which there is no rule (torch_rules.py), and what depends on neither parameters nor batch
 is computed here."""
+import collections.abc
 import contextlib
+import functools
 import inspect
 import io
 import logging
 import os
 import re
 import sysconfig
+import unittest.mock
 import warnings
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch.utils import _pytree
 
 from .graph import Graph, Refused, Value, batch_dimensions
@@ -21,6 +25,8 @@ KEY = np.array([0, 1], np.uint32)  # of the dropouts in the batch that "tessera 
 FOLD = 1 << 22  # elements: a result that is known and no larger is computed here
 PASSED = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range",
           "sym_constrain_range_for_size")
+NEVER, STEPS = -1e30, 1024  # of ctc_loss: the log of what cannot be; of a sequence that is written out
+DRAWN = ("bernoulli", "rand", "rand_like", "randn", "randn_like", "uniform", "normal", "exponential")
 EMPTY = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty")
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")  # random by their dropout alone, which has a name of its own
 CALLS = ("wrap_with_set_grad_enabled", "tag_activation_checkpoint", "wrap")  # each calls a part of the program
@@ -177,7 +183,7 @@ def _tables():
 
 
 def _own_derivatives(loss):
-    """Returns lines for derivatives that the program brings along: autograd.Function."""
+    """Returns {Function: where it is applied} of derivatives that the program brings along."""
     seen, todo, found = set(), [loss.grad_fn], {}
     while todo:
         node = todo.pop()
@@ -186,9 +192,87 @@ def _own_derivatives(loss):
         seen.add(node)
         todo.extend(before for before, _ in node.next_functions)
         if isinstance(node, torch.autograd.function.BackwardCFunction):
-            at = place("".join(node.metadata.get("traceback_", []))) or "unknown line"
-            found[f"{at}: the derivative of {type(node).__name__.removesuffix('Backward')} of its own"] = None
-    return list(found)
+            found[node._forward_cls] = place("".join(node.metadata.get("traceback_", []))) or "unknown line"
+    return found
+
+
+class _Context:
+    """What a Function's forward is given in the place of torch's."""
+    needs_input_grad = (True,) * 64
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *tensors: None
+
+
+def _is_own(function, args):
+    """Whether a Function's backward is something else than the derivative of its forward, where it is given these."""
+    made, short = [], torch.autograd.function._is_setup_context_defined(function.setup_context)
+    for plain in (False, True):
+        leaves = [a.detach().clone().requires_grad_(a.requires_grad) if isinstance(a, torch.Tensor) else a
+                  for a in args]
+        given = [a.clone() if isinstance(a, torch.Tensor) else a for a in leaves]  # it may write to them
+        torch.manual_seed(0)
+        outs = function.forward(*([] if short else [_Context()]), *given) if plain else function.apply(*given)
+        outs = [o for o in (outs if isinstance(outs, tuple) else (outs,)) if isinstance(o, torch.Tensor)]
+        wanted = [a for a in leaves if isinstance(a, torch.Tensor) and a.requires_grad]
+        made.append(([o.requires_grad for o in outs], []))
+        live = [o for o in outs if o.requires_grad]
+        for scale in (1, 1000) if live else ():  # it may be other than linear
+            torch.manual_seed(1)
+            gradients = torch.autograd.grad(live, wanted, [scale * torch.randn_like(o) for o in live],
+                                            retain_graph=True, allow_unused=True)
+            made[-1][1].extend(torch.zeros_like(a) if g is None else g for a, g in zip(wanted, gradients))
+    return made[0][0] != made[1][0] or not all(
+        (a - b).norm() <= 1e-5 * a.norm() for a, b in zip(made[0][1], made[1][1]))
+
+
+def _refused_derivatives(loss, again):
+    """Returns lines for derivatives that are not those of what is traced: the forward of each Function. `again` runs
+    the program once more."""
+    functions, own, kept = _own_derivatives(loss), set(), {}
+
+    def compared(function, forward):
+        @functools.wraps(forward)
+        def compare(*args):
+            if compare.within or function in own:
+                return forward(*args)
+            compare.within, given = True, args[0 if short else 1:]
+            try:
+                with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+                    if _is_own(function, given):
+                        own.add(function)
+            except Exception:  # of what is not done twice, or by a context of ours
+                own.add(function)
+            finally:
+                compare.within = False
+            return forward(*args)
+        short = torch.autograd.function._is_setup_context_defined(function.setup_context)
+        compare.within = False
+        return compare
+    for function in functions:
+        kept[function] = function.__dict__.get("forward")
+        function.forward = staticmethod(compared(function, function.forward))
+    try:
+        if functions:
+            again()
+    finally:
+        for function, forward in kept.items():
+            if forward is None:
+                del function.forward
+            else:
+                function.forward = forward
+    return [f"{functions[f]}: the derivative of {f.__name__} of its own, which is not that of its forward"
+            for f in functions if f in own]
+
+
+def _loss_of(made):
+    """Returns loss and the rest of what a module returns: the loss, (loss, {name: value}), or a dict with a loss as
+    those of transformers."""
+    if isinstance(made, collections.abc.Mapping) and "loss" in made:
+        return made["loss"], {name: v for name, v in made.items() if name != "loss"}
+    return made if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], dict) else (made, {})
 
 
 def _measured(module, batch, trained):
@@ -196,17 +280,19 @@ def _measured(module, batch, trained):
     buffers = {name: b.clone() for name, b in module.named_buffers()}
     params = {name: p.detach().clone().requires_grad_(name in trained)
               for name, p in module.named_parameters()}
-    with torch.autograd.set_detect_anomaly(True, check_nan=False), torch.random.fork_rng(devices=[]):
-        made = torch.func.functional_call(module, (params, buffers), kwargs=batch)
-    loss = made[0] if isinstance(made, tuple) else made
-    if not isinstance(loss, torch.Tensor) or loss.shape != () or loss.dtype != torch.float32 or (
-            isinstance(made, tuple) and not (len(made) == 2 and isinstance(made[1], dict))):
+
+    def run():
+        with torch.random.fork_rng(devices=[]):
+            return _loss_of(torch.func.functional_call(module, (params, buffers), kwargs=batch))[0]
+    with torch.autograd.set_detect_anomaly(True, check_nan=False):
+        loss = run()
+    if not isinstance(loss, torch.Tensor) or loss.shape != () or loss.dtype != torch.float32:
         met = f"{str(loss.dtype).removeprefix('torch.')} of shape {list(loss.shape)}" if isinstance(
             loss, torch.Tensor) else type(loss).__name__
         raise ValueError(f"the loss is {met}, expected float32 of shape [], alone or as (loss, {{name: value}})")
     if not loss.requires_grad:
         raise ValueError("no parameter reaches the loss")
-    refused = _own_derivatives(loss)
+    refused = _refused_derivatives(loss, run)
     wanted = [params[name] for name in trained]
     gradients = torch.autograd.grad(loss, wanted, allow_unused=True)
     return loss.item(), {name: torch.zeros(()) if g is None else g for name, g in zip(trained, gradients)}, refused
@@ -228,24 +314,58 @@ class _Replay(torch.fx.Interpreter):
     """Runs an exported program as it will be run, with the dropouts of a key."""
     draws = 0
 
-    def stays(self, shape, p):
-        """Returns ones, and zeros of a chance of p."""
+    def run_node(self, node):
+        self.shown = node.meta.get("val")
+        return super().run_node(node)
+
+    def words(self, shape):
         self.draws += 1
         key = [word[0] for word in _threefry(KEY, np.full(1, self.draws, np.uint32))]
-        words = _threefry(key, np.arange(int(np.prod(shape)), dtype=np.uint32))
-        stays = ((words[0] ^ words[1]) >> np.uint32(8)) < least_dropped(p)
-        return torch.from_numpy(stays.reshape(tuple(shape)).astype(np.float32))
+        return [torch.from_numpy((word >> np.uint32(8)).astype(np.int32).reshape(tuple(shape)))
+                for word in self.both(_threefry(key, np.arange(int(np.prod(shape)), dtype=np.uint32)))]
+
+    @staticmethod
+    def both(words):
+        return words[0] ^ words[1], *words
+
+    def uniform(self, shape, least=0):
+        return (self.words(shape)[0] + least).float() * 2.0**-24
+
+    def normal(self, shape):
+        far, turn = self.words(shape)[1:]
+        return (((far + 1).float() * 2.0**-24).log() * -2).sqrt() * (turn.float() * 2.0**-24 * (2 * np.pi)).cos()
+
+    def stays(self, shape, p):
+        """Returns ones, and zeros of a chance of p."""
+        return (self.words(shape)[0] < least_dropped(p)).float()
 
     def dropped(self, x, p, shape=None):
         return x * (self.stays(x.shape if shape is None else shape, p) * np.float32(1 / (1 - p) if p < 1 else 0))
+
+    def drawn(self, name, shape, *of):
+        """Returns the numbers that the rule of that name draws."""
+        if name == "bernoulli":
+            p = of[-1] if of else 0.5
+            return (self.uniform(shape) < p).float() if isinstance(p, torch.Tensor) else self.stays(shape, 1 - p)
+        if name == "exponential":
+            return self.uniform(shape, 1).log().neg().clamp_min(2.0**-25) / (of[0] if of else 1.0)
+        if name in ("rand", "rand_like", "randn", "randn_like"):
+            return self.uniform(shape) if name.startswith("rand_") or name == "rand" else self.normal(shape)
+        first, second = (*of, *(0.0, 1.0)[len(of):])
+        if name == "uniform":
+            return self.uniform(shape) * (second - first) + first
+        return self.normal(shape) * second + first
 
     def call_function(self, target, args, kwargs):
         name = _name(target).rstrip("_")
         if name in ("dropout", "feature_dropout") and args[1] and args[2]:
             x = args[0]
             return self.dropped(x, args[1], None if name == "dropout" else (*x.shape[:2], *(1 for _ in x.shape[2:])))
-        if name == "bernoulli" and len(args) > 1 and isinstance(args[1], float):
-            return self.stays(args[0].shape, 1 - args[1]).to(args[0].dtype)
+        if name in DRAWN:
+            of = [v for v in (*args, *kwargs.values()) if isinstance(v, (int, float, torch.Tensor))]
+            filled = _name(target).endswith("_")
+            made = self.drawn(name, self.shown.shape, *of[filled:]).to(self.shown.dtype)
+            return args[0].copy_(made) if filled else made
         if name == "scaled_dot_product_attention":
             return self.attention(*args, **kwargs)
         return super().call_function(target, args, kwargs)
@@ -265,11 +385,11 @@ class _Replay(torch.fx.Interpreter):
 
 
 def _draw_otherwise(module):
-    """Returns lines for what draws but for dropout and bernoulli of one chance."""
+    """Returns lines for what draws and has no rule."""
     found = [f"{place(node.meta.get('stack_trace')) or 'unknown line'}: random numbers ({_name(node.target)})"
              for node in module.graph.nodes if node.op == "call_function" and
              torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and
-             _name(node.target).rstrip("_") not in ("dropout", "feature_dropout", "bernoulli")]
+             _name(node.target).rstrip("_") not in ("dropout", "feature_dropout", *DRAWN)]
     return found or ["unknown line: a dropout of what has no gradient"]
 
 
@@ -321,9 +441,42 @@ def _detach(module):
             part.recompile()
 
 
+def _log_of_sum(x, dim):
+    most = x.detach().amax(dim, keepdim=True)
+    return ((x - most).exp().sum(dim, keepdim=True).log() + most).squeeze(dim)
+
+
+def _ctc_loss(logs, targets, lengths, target_lengths, blank=0, reduction=1, zero_infinity=False):
+    """torch.ctc_loss in other ops, which torch.export has none of: minus the log of the chance of all ways to say the
+    targets, step by step over (samples, labels), where labels are the targets with blanks between."""
+    single = logs.dim() == 2
+    if single:
+        logs, targets = logs[:, None], targets[None]
+    elif targets.dim() == 1 and not isinstance(target_lengths, torch.Tensor):
+        targets = torch.nn.utils.rnn.pad_sequence(targets.split(list(target_lengths)), True)
+    if targets.dim() == 1 or len(logs) > STEPS:
+        raise ValueError(f"ctc_loss of {len(logs)} steps, expected at most {STEPS}" if targets.dim() > 1 else
+                         "ctc_loss of targets in a row, expected (samples, most targets)")
+    lengths, target_lengths = (torch.as_tensor(v).reshape(-1) for v in (lengths, target_lengths))
+    labels = torch.stack([torch.full_like(targets, blank), targets], 2).flatten(1)
+    labels = F.pad(labels, (0, 1), value=blank).clamp(0, logs.shape[2] - 1)
+    said, at = logs.gather(2, labels.expand(len(logs), -1, -1)), torch.arange(labels.shape[1])
+    leap = (at % 2 == 1) & (labels != F.pad(labels, (2, -2), value=-1))  # over a blank between other labels
+    leap, now = torch.where(leap, 0.0, NEVER), torch.where(at < 2, said[0], NEVER)
+    for t in range(1, len(logs)):
+        ways = [now, F.pad(now, (1, -1), value=NEVER), F.pad(now, (2, -2), value=NEVER) + leap]
+        now = torch.where((t < lengths)[:, None], _log_of_sum(torch.stack(ways), 0) + said[t], now)
+    left = 2 * target_lengths[:, None] - at  # 0 at the blank behind the last label
+    made = -_log_of_sum(torch.where((left == 0) | (left == 1), now, NEVER), 1)
+    made = torch.where(made > -NEVER / 2, 0.0 if zero_infinity else torch.inf, made)
+    if reduction == 1:
+        return (made / target_lengths.clamp_min(1)).mean()
+    return made.sum() if reduction == 2 else made[0] if single else made
+
+
 def _exported(module, batch):
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), unittest.mock.patch.object(torch, "ctc_loss", _ctc_loss):
             program = torch.export.export(module, (), batch, strict=False)
             _detach(program.graph_module)
             return program, program.run_decompositions(_tables())
@@ -366,7 +519,10 @@ def _names(module):
 
 
 def export(module, batch, to, batched):
-    order = [name for name in inspect.signature(module.forward).parameters if name in batch]
+    takes = inspect.signature(module.forward).parameters
+    order = [name for name in takes if name in batch]
+    if any(p.kind == inspect.Parameter.VAR_KEYWORD for p in takes.values()):
+        order += [name for name in batch if name not in takes]
     if len(order) < len(batch):
         raise ValueError(f"batch: {sorted(set(batch) - set(order))} are no arguments of forward")
     batch = {name: torch.as_tensor(batch[name]).detach() for name in order}
@@ -394,8 +550,8 @@ def export(module, batch, to, batched):
         elif spec.target in graph.leaves["state"]:
             graph.updates[spec.target] = graph.cast(value, "float32")
     whole = _pytree.tree_unflatten(outputs, exported.call_spec.out_spec)
-    loss_value, more = whole if isinstance(whole, tuple) else (whole, {})
-    graph.outputs = {"loss": loss_value, **more}
+    loss_value, more = _loss_of(whole)
+    graph.outputs = {"loss": loss_value, **{name: v for name, v in more.items() if isinstance(v, Value)}}
     try:
         graph.read()
     except Refused as error:

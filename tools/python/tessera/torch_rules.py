@@ -197,16 +197,25 @@ def _silu(g, out, x):
     return do(g, "mul", x, do(g, "logistic", x))
 
 
-def stays(g, shape, p):
-    """Returns what is true but for a chance of p: other elements with each draw of a step."""
+def _draw(g, shape):
+    """Returns the operands of threefry for the numbers of an array: others with each draw of a step."""
     if "dropout_key" not in g.leaves["input"]:
         g.leaf("input", "dropout_key", (2,), "uint32")
         g.drawn = {"dropout_key"}
     key = g.cast(g.leaves["input"]["dropout_key"], "int32")
     g.draws += 1
     key = rules.words(g, key, g.const(np.int32(g.draws)), ())
-    bits = g.map("threefry", [*rules.spread_words(g, key, shape), rules.counter(g, (), shape)], shape)
-    return do(g, "lt", do(g, "shr", bits, 8), least_dropped(p))
+    return [*rules.spread_words(g, key, shape), rules.counter(g, (), shape)]
+
+
+def _bits(g, draw, shape, word="threefry"):
+    """Returns whole numbers of 24 random bits."""
+    return do(g, "shr", g.map(word, draw, shape), 8)
+
+
+def stays(g, shape, p):
+    """Returns what is true but for a chance of p."""
+    return do(g, "lt", _bits(g, _draw(g, shape), shape), least_dropped(p))
 
 
 def least_dropped(p):
@@ -224,11 +233,54 @@ def _dropout(g, out, x, p, training=True):
     return [x, None] if isinstance(out, list) else x
 
 
+def _uniform(g, shape, word="threefry", draw=None, least=0):
+    """Returns numbers from 0 to 1 that are multiples of 2^-24; without 0, and with 1, where the least is 1."""
+    bits = _bits(g, draw or _draw(g, shape), shape, word)
+    return do(g, "mul", value(g, do(g, "add", bits, least), "float32"), 2.0**-24)
+
+
+def _normal(g, shape):
+    """Box and Muller's, of both words."""
+    draw = _draw(g, shape)
+    far = do(g, "sqrt", do(g, "mul", do(g, "log", _uniform(g, shape, "threefry_0", draw, 1)), -2.0))
+    return do(g, "mul", far, do(g, "cos", do(g, "mul", _uniform(g, shape, "threefry_1", draw), 2 * np.pi)))
+
+
 @rule("bernoulli")
 def _bernoulli(g, out, x, p=None):
-    if not isinstance(p, float):
-        return g.refuse("random numbers of chances that are data", out.shape, out.dtype, [x])
-    return value(g, stays(g, x.shape, 1 - p), out.dtype)
+    if isinstance(p, (int, float)):
+        return value(g, stays(g, x.shape, 1 - p), out.dtype)
+    return value(g, do(g, "lt", _uniform(g, out.shape), x if p is None else p), out.dtype)
+
+
+@rule("rand", "rand_like")
+def _rand(g, out, *x, **more):
+    return _uniform(g, out.shape)
+
+
+@rule("randn", "randn_like")
+def _randn(g, out, *x, **more):
+    return _normal(g, out.shape)
+
+
+@rule("uniform")
+def _uniform_between(g, out, x, low=0.0, high=1.0, **more):
+    return do(g, "add", do(g, "mul", _uniform(g, out.shape), high - low), low)
+
+
+@rule("normal")
+def _normal_of(g, out, middle, deviation=1.0, *more, **named):
+    return do(g, "add", do(g, "mul", _normal(g, out.shape), deviation), middle)
+
+
+@rule("normal_functional")
+def _normal_functional(g, out, x, middle=0.0, deviation=1.0, **more):
+    return _normal_of(g, out, middle, deviation)
+
+
+@rule("exponential")
+def _exponential(g, out, x, rate=1.0, **more):
+    return do(g, "mul", do(g, "max", do(g, "neg", do(g, "log", _uniform(g, out.shape, least=1))), 2.0**-25), 1 / rate)
 
 
 # -- shapes
