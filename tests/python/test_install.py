@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
+
 import cases
 from cases import DIR, HERE
 
@@ -19,17 +21,22 @@ with tessera.Trainer({{"model": {MLP!r}, "train_batch_size": 16}}) as t:
 
 
 def run(*words, status=0, cwd=DIR.name, **env):
-    env = {key: v for key, v in {**os.environ, "STARPU_NCPU": "1", **env}.items() if v is not None}
+    numpy = os.path.dirname(os.path.dirname(np.__file__))
+    env = {key: v for key, v in {**os.environ, "STARPU_NCPU": "1", "PYTHONPATH": numpy, **env}.items() if v is not None}
     done = subprocess.run(words, capture_output=True, text=True, env=env, cwd=cwd)
     assert done.returncode == status, (words, done.stdout[-3000:], done.stderr[-3000:])
     return done.stdout if status == 0 else done.stderr
 
 
-def installed(name, **env):
-    """Returns the directory of programs of a venv with the package, and the one that the package lies in."""
-    venv = os.path.join(DIR.name, name)
-    run(sys.executable, "-m", "venv", venv)
-    run(os.path.join(venv, "bin", "pip"), "install", "-q", "--disable-pip-version-check", PACKAGE, **env)
+def installed(**env):
+    """Installs the package in a venv, and returns the directory of its programs and the one that the package lies in.
+    pip and setuptools come from PyPI once; numpy is that of these tests."""
+    venv = os.path.join(DIR.name, "venv")
+    pip = [os.path.join(venv, "bin", "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    if not os.path.exists(venv):
+        run(sys.executable, "-m", "venv", venv)
+        run(*pip, "setuptools>=70.1")
+    run(*pip, "--force-reinstall", "--no-deps", "--no-build-isolation", PACKAGE, **env)
     package, = glob.glob(os.path.join(venv, "lib", "python*", "site-packages", "tessera"))
     return os.path.join(venv, "bin"), package
 
@@ -38,7 +45,7 @@ def exporters_alone():
     """Without a compiler: PATH has none."""
     bare = os.path.join(DIR.name, "bare")
     os.makedirs(bare)
-    programs, package = installed("alone", LIBTESSERA="none", PATH=bare)
+    programs, package = installed(LIBTESSERA="none", PATH=bare)
     assert not os.path.exists(os.path.join(package, "built"))
     run(os.path.join(programs, "python"), "-c", "import tessera; tessera.export, tessera.load", LIBTESSERA=None)
     said = run(os.path.join(programs, "tessera"), "train", status=2, PATH=bare, LIBTESSERA=None)
@@ -51,7 +58,7 @@ def exporters_alone():
 
 def with_a_library():
     """It is used, and nothing is compiled."""
-    programs, package = installed("with", PATH=os.path.dirname(shutil.which("pkg-config") or "/usr/bin/env"))
+    programs, package = installed()
     assert not os.path.exists(os.path.join(package, "built"))
     assert run(os.path.join(programs, "python"), "-c", STEP) == "1 0\n"
     path = os.path.dirname(os.environ["TESSERA"]) + os.pathsep + os.environ["PATH"]
@@ -70,14 +77,15 @@ def lacking():
             ("old", error + 'char tess_headers[] = "int tess_ranks_join(void);";', "lacks tess_ranks_join")):
         library = os.path.join(DIR.name, f"lib{name}.so")
         subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=text, text=True, check=True)
-        said = run(sys.executable, "-c", STEP, status=1, LIBTESSERA=library, PYTHONPATH=PACKAGE)
+        said = run(sys.executable, "-c", STEP, status=1, LIBTESSERA=library,
+                   PYTHONPATH=os.pathsep.join([PACKAGE, os.path.dirname(os.path.dirname(np.__file__))]))
         said = said.strip().splitlines()[-1]
         assert said.startswith(f"OSError: {library}: {words}") and "undefined symbol" not in said, said
 
 
 def built():
     """From this checkout, and nothing else of it is read: the command, its machines, the library."""
-    programs, package = installed("built", LIBTESSERA=None, MESON_ARGS="-Dcuda=disabled")
+    programs, package = installed(LIBTESSERA=None, MESON_ARGS="-Dcuda=disabled")
     assert run(os.path.join(programs, "python"), "-c", STEP, LIBTESSERA=None) == "1 0\n"
     assert run(os.path.join(programs, "tessera"), "--version", LIBTESSERA=None).startswith("tessera ")
     found = glob.glob(os.path.join(package, "built", "share", "tessera", "machines", "*.json"))

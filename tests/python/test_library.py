@@ -171,8 +171,10 @@ def first_model():
     program = os.path.join(HERE, "..", "..", "docs", "examples", "first_model.py")
     path = {"PYTHONPATH": os.path.join(HERE, "..", "..", "tools", "python")}
     subprocess.run([os.environ["FIRST_MODEL"], inside("c")], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run([sys.executable, program, inside("python")], check=True, stdout=subprocess.DEVNULL,
-                   env={**os.environ, **path})
+    for arguments in ([inside("python")], []):
+        done = subprocess.run([sys.executable, program, *arguments], check=True, capture_output=True, text=True,
+                              env={**os.environ, **path})
+        assert "loss" in done.stdout.splitlines()[-1] and not done.stderr, done
     assert sha(inside("c")) == sha(inside("python"))
 
 
