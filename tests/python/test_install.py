@@ -21,8 +21,7 @@ with tessera.Trainer({{"model": {MLP!r}, "train_batch_size": 16}}) as t:
 
 
 def run(*words, status=0, cwd=DIR.name, **env):
-    numpy = os.path.dirname(os.path.dirname(np.__file__))
-    env = {key: v for key, v in {**os.environ, "STARPU_NCPU": "1", "PYTHONPATH": numpy, **env}.items() if v is not None}
+    env = {key: v for key, v in {**os.environ, "STARPU_NCPU": "1", **env}.items() if v is not None}
     done = subprocess.run(words, capture_output=True, text=True, env=env, cwd=cwd)
     assert done.returncode == status, (words, done.stdout[-3000:], done.stderr[-3000:])
     return done.stdout if status == 0 else done.stderr
@@ -36,6 +35,9 @@ def installed(**env):
     if not os.path.exists(venv):
         run(sys.executable, "-m", "venv", venv)
         run(*pip, "setuptools>=70.1")
+        site, = glob.glob(os.path.join(venv, "lib", "python*", "site-packages"))
+        with open(os.path.join(site, "numpy.pth"), "w", encoding="utf-8") as file:  # behind what lies there
+            file.write(os.path.dirname(os.path.dirname(np.__file__)))
     run(*pip, "--force-reinstall", "--no-deps", "--no-build-isolation", PACKAGE, **env)
     package, = glob.glob(os.path.join(venv, "lib", "python*", "site-packages", "tessera"))
     return os.path.join(venv, "bin"), package
@@ -77,8 +79,7 @@ def lacking():
             ("old", error + 'char tess_headers[] = "int tess_ranks_join(void);";', "lacks tess_ranks_join")):
         library = os.path.join(DIR.name, f"lib{name}.so")
         subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=text, text=True, check=True)
-        said = run(sys.executable, "-c", STEP, status=1, LIBTESSERA=library,
-                   PYTHONPATH=os.pathsep.join([PACKAGE, os.path.dirname(os.path.dirname(np.__file__))]))
+        said = run(sys.executable, "-c", STEP, status=1, LIBTESSERA=library, PYTHONPATH=PACKAGE)
         said = said.strip().splitlines()[-1]
         assert said.startswith(f"OSError: {library}: {words}") and "undefined symbol" not in said, said
 
