@@ -26,12 +26,24 @@ TEST(a_fine_tuner)
     SHELL("cp -r %s/torch/whole base", TESS_FIXTURES);
     FAILS(2, ("train", "sft.json", "model=base", "--epochs", "2"), "--epochs", "epochs=");
     DONE("estimate", "sft.json", "model=base", "epochs=2", "lora.r=4");
-    DONE("train", "sft.json", "model=base", "epochs=2", "lora.r=4");
+    DONE("train", "sft.json", "model=base", "epochs=2", "lora.r=4", "data.valid=sft.jsonl", "eval.samples=2");
+    CHECK_HAS(ran.out, "  valid ");
+    CHECK_HAS(ran.out, "  accuracy ");
+    CHECK_EQ(count_lines("runs/sft/samples.jsonl"), 2);
     CHECK_HAS(ran.err, "optimizer.params.lr: 5e-05, since the model has weights");
     CHECK_HAS(ran.out, "trained are ");
     CHECK_HAS(ran.out, "the adapter of step 4: runs/sft/model\n");
     DONE("train", "sft.json", "model=base", "epochs=3", "lora.r=4", "--resume");
     CHECK_HAS(ran.err, "resuming from runs/sft/checkpoints after step 4");
+    DONE("eval", "runs/sft/config.json", "model=runs/sft/model", "data.valid=sft.jsonl");
+    SHELL("cp -r runs runs2 && printf x | dd of=runs2/sft/checkpoints/step-00000006/states.safetensors bs=1 seek=4000 "
+          "conv=notrunc 2>/dev/null");
+    FAILS(2,
+          ("train", "sft.json", "model=base", "epochs=4", "lora.r=4", "output=runs2/sft",
+           "checkpoint.dir=runs2/sft/checkpoints", "--resume"),
+          "damaged", "step-00000004", "--resume=whole");
+    DONE("train", "sft.json", "model=base", "epochs=4", "lora.r=4", "output=runs2/sft",
+         "checkpoint.dir=runs2/sft/checkpoints", "--resume=whole");
     DONE("merge", "base", "runs/sft/model", "merged");
     DONE("eval", "sft.json", "model=merged", "data.valid=sft.jsonl");
     CHECK_HAS(ran.out, "perplexity");
