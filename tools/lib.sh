@@ -2,7 +2,7 @@
 # working directory.
 
 packages="build-essential pkg-config meson ninja-build libstarpu-dev libhwloc-dev libdnnl-dev libjansson-dev
-libpcre2-dev libutf8proc-dev liburing-dev libopenmpi-dev openmpi-bin"
+libpcre2-dev libutf8proc-dev libyaml-dev zlib1g-dev liburing-dev libopenmpi-dev openmpi-bin"
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 

@@ -1,5 +1,6 @@
-/* Any bytes as a .jsonl: it is refused, or every sample that it offers can be read and is what a step may be fed with,
- * also by way of the index that the first reading leaves. The first byte chooses what the model learns, and how. */
+/* Any bytes as a .jsonl, a .json or a .csv: it is refused, or every sample that it offers can be read and is what a
+ * step may be fed with, also by way of the index that the first reading leaves. The first byte chooses what the model
+ * learns, and how; its highest bit is no .jsonl. */
 #include "models/files/data/data.h"
 #include "tests/fuzz/fuzz.h"
 #include <unistd.h>
@@ -57,7 +58,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
                                  .padding = 259,
                                  .labels = LABELS,
                                  .types = TYPES};
-    const char *path = fuzz_file_in_dir("fuzz.jsonl", data + 1, bytes - 1);
+    const char *name = !(data[0] & 128) ? "fuzz.jsonl" : bytes > 1 && data[1] == '[' ? "fuzz.json" : "fuzz.csv";
+    const char *path = fuzz_file_in_dir(name, data + 1, bytes - 1);
     char index[300];
     tess_data *d, *again;
     snprintf(index, sizeof index, "%s.index", path);

@@ -246,9 +246,10 @@ TEST(wrong_types_and_ranges)
                                 "(optimizer steps in all; train needs them, or epochs)");
     REFUSED("{\"bf16\": {\"enabled\": 1}}", "run.json: bf16.enabled: 1, expected true or false "
                                             "(matrices in bf16; masters, sums, norms, softmax and loss stay fp32)");
-    REFUSED("{\"data\": {\"train\": [\"a\", 3]}}", "run.json: data.train: [\"a\",3], expected a path, a list or an "
-                                                   "object of them (Megatron prefix, llm.c .bin, .txt or .jsonl "
-                                                   "to train on; a directory, a pattern or a list of them)");
+    REFUSED("{\"data\": {\"train\": [\"a\", 3]}}",
+            "run.json: data.train: [\"a\",3], expected a path, a list or an "
+            "object of them (Megatron prefix, llm.c .bin, .txt, .jsonl, .json or .csv "
+            "to train on; a directory, a pattern or a list of them)");
     REFUSED("{\"optimizer\": {\"type\": \"Lamb\"}}",
             "run.json: optimizer.type: \"Lamb\", expected one of Adam, AdamW, SGD, Lion, Adagrad "
             "(Adam is AdamW unless params.adam_w_mode is false; optimizers.def says what each has of params)");

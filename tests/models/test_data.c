@@ -375,10 +375,11 @@ TEST(lists_that_are_wrong)
         {"[\"@/w0.txt\", \"@/nowhere.txt\"]", "nowhere.txt: cannot be opened"},
         {"@/none*", "a pattern that 0 files match"},
         {"@/empty", "a directory of 0 entries, none of them data"},
-        {"@/corpus", "is there, and is a text, as far as its first bytes tell, but its name ends in none of "
-                     ".bin, .txt and .jsonl (if it is to be read as one, give it a name in .txt, or in .jsonl"},
-        {"@/corpus.idx",
-         "is a Megatron index, but its name ends in none of .bin, .txt and .jsonl (give the name that it shares"},
+        {"@/corpus",
+         "is there, and is a text, as far as its first bytes tell, but its name ends in none of "
+         ".bin, .txt, .jsonl, .json and .csv (if it is to be read as one, give it a name in .txt, or in .jsonl"},
+        {"@/corpus.idx", "is a Megatron index, but its name ends in none of .bin, .txt, .jsonl, .json and .csv (give "
+                         "the name that it shares"},
         {"@/corpus.dat", "is tokens in llm.c's format"},
         {"@/corpus.gz", "is a file of bytes in no format that is known here"},
     };

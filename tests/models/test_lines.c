@@ -368,7 +368,7 @@ TEST(documents_are_a_text)
             CHECK_STR(tess_error_text(), "");
             return;
         }
-        CHECK(!tess_data_by_lines(d) && !tess_data_has_examples(list));
+        CHECK(!tess_data_by_lines(d) && !tess_data_has_examples(list, false));
         CHECK_EQ(tess_data_tokens(d), tess_data_tokens(whole));
         CHECK_EQ(tess_data_samples(d), tess_data_samples(whole));
         for (uint64_t s = 0; s < tess_data_samples(whole); s++) {
@@ -488,7 +488,7 @@ TEST(weights_over_examples_and_tokens)
     tess_data *d = NULL;
     snprintf(list, sizeof list, "[{\"path\": \"%s/w.txt\", \"weight\": 1}, {\"path\": \"%s/w.jsonl\", \"weight\": 3}]",
              dir, dir);
-    CHECK(tess_data_has_examples(list));
+    CHECK(tess_data_has_examples(list, false));
     CHECK_EQ(tess_data_open(list, NULL, &causal, &d), TESS_OK);
     if (!d) return;
     CHECK_EQ(tess_data_samples(d), 4 + 3);
@@ -553,7 +553,7 @@ TEST(inputs_that_a_network_needs)
         }
         tess_error_clear();
         CHECK_EQ(tess_config_load(NULL, set, n, &c), TESS_OK);
-        const tess_run_inputs in = tess_run_wants(&c);
+        const tess_run_inputs in = tess_run_wants(&c, false);
         CHECK_EQ(in.bounds, cases[i].bounds);
         CHECK_EQ(in.positions, cases[i].positions);
         CHECK_STR(tess_error_text(), "");

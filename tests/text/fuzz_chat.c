@@ -29,7 +29,7 @@ static void talk_twice(const tess_chat *chat, const json_t *talk)
     if (first != TESS_OK) return;
     TESS_ASSERT(tess_chat_render(chat, "talk", talk, false, &text[1], &length[1]) == TESS_OK);
     TESS_ASSERT(length[0] == length[1] && !memcmp(text[0], text[1], length[0]));
-    if (length[0] < 10000 && tess_chat_encode(chat, NULL, "talk", talk, false, &ids, &labels) == TESS_OK)
+    if (length[0] < 10000 && tess_chat_encode(chat, NULL, "talk", talk, TESS_CHAT_ANSWERS, &ids, &labels) == TESS_OK)
         check_labels(&ids, &labels);
     tess_ids_free(&ids);
     tess_ids_free(&labels);

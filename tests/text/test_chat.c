@@ -88,7 +88,8 @@ static void check_family(const char *name, const json_t *family, const json_t *t
         const bool marks = !json_object_get(row, "mask") || json_string_length(json_object_get(row, "mask"));
         for (int k = 0; k < 2; k++) {
             tess_ids ids = {0}, labels = {0};
-            tess_status status = tess_chat_encode(chat[k], t, "talk", talk, !marks, &ids, &labels);
+            tess_status status =
+                tess_chat_encode(chat[k], t, "talk", talk, marks ? TESS_CHAT_ANSWERS : TESS_CHAT_ALL, &ids, &labels);
             if (json_object_get(row, "error")) {
                 CHECK_EQ(status, TESS_INVALID);
                 CHECK_HAS(tess_error_text(), ": line ");
@@ -200,10 +201,10 @@ TEST(words_that_cannot_be_told)
     tess_chat *chat = NULL;
     tess_ids ids = {0}, labels = {0};
     CHECK_EQ(tess_chat_of("mine", text, &chat), TESS_OK);
-    CHECK_EQ(tess_chat_encode(chat, NULL, "talk", talk, false, &ids, &labels), TESS_INVALID);
+    CHECK_EQ(tess_chat_encode(chat, NULL, "talk", talk, TESS_CHAT_ANSWERS, &ids, &labels), TESS_INVALID);
     CHECK_HAS(tess_error_text(), "talk: where the assistant's words in \"messages\"[1] lie cannot be told");
     ids.count = labels.count = 0;
-    CHECK_EQ(tess_chat_encode(chat, NULL, "talk", talk, true, &ids, &labels), TESS_OK);
+    CHECK_EQ(tess_chat_encode(chat, NULL, "talk", talk, TESS_CHAT_ALL, &ids, &labels), TESS_OK);
     CHECK(ids.count == 4 && labels.count == 4 && !memcmp(ids.id, labels.id, 4 * sizeof *ids.id));
     tess_ids_free(&ids);
     tess_ids_free(&labels);

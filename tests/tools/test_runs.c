@@ -224,7 +224,7 @@ TEST(a_list_is_the_files_one_behind_the_other)
           "run.json: data.valid: has weights", "list paths alone");
     rename("parts/1.txt", "parts/1.text");
     FAILS(2, ("train", "run.json", "data.train=parts/1.text"), "parts/1.text: is there, and is a text",
-          "none of .bin, .txt and .jsonl");
+          "none of .bin, .txt, .jsonl, .json and .csv");
 }
 
 /* Forty examples from the text, as prompts and as tokens with labels, and the text in documents. */

@@ -80,7 +80,7 @@ static tess_status check_task(const tess_data *d, const char *name)
     const tess_data_conf *c = &d->conf;
     const char *what = NULL;
     if (c->task == TESS_DATA_LABEL)
-        what = "has no label for its samples (expected a .jsonl of {\"input_ids\", \"label\"})";
+        what = "has no label for its samples (expected lines of {\"text\", \"label\"} or {\"input_ids\", \"label\"})";
     else if (c->both)
         what = "does not say of two texts whether they follow each other (expected a .jsonl of {\"input_ids\", "
                "\"token_type_ids\", \"next_sentence_label\"})";
@@ -285,7 +285,7 @@ tess_status tess_data_open(const char *text, const tess_tokenizer *tokenizer, co
     return status;
 }
 
-bool tess_data_has_examples(const char *text)
+bool tess_data_has_examples(const char *text, bool labels)
 {
     tess_data_paths paths;
     bool has = false;
@@ -293,7 +293,7 @@ bool tess_data_has_examples(const char *text)
     for (size_t k = 0; k < paths.sources; k++)
         for (size_t i = 0; i < paths.source[k].files && !has; i++)
             if (paths.source[k].file[i].kind == TESS_DATA_LINES)
-                has = tess_lines_look(paths.source[k].file[i].path) > TESS_LINES_TEXT;
+                has = tess_lines_look(paths.source[k].file[i].path) >= (labels ? TESS_LINES_LABELLED : TESS_LINES_PAIR);
     tess_data_paths_close(&paths);
     return has;
 }

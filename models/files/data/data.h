@@ -73,11 +73,11 @@ typedef struct tess_data_conf {
 } tess_data_conf;
 
 /* Opens `paths`: one, whose kind follows from what is there: with path.idx it is a Megatron prefix; else *.bin is
- * llm.c's format, *.txt a text and *.jsonl texts or examples, in the tokens of `tokenizer` (borrowed as long as the
- * data is open) or, where that is NULL, in bytes; a directory or a pattern stands for the files that are found. Or the
- * JSON text of a list of paths, or of objects with "path" and "weight". The tokens of a .txt are held in RAM, the text
- * is not; what is known of a .jsonl lies in a file, see data_index_impl.h. Fewer tokens than one sample needs is
- * TESS_INVALID. */
+ * llm.c's format, *.txt a text and *.jsonl, *.json, *.csv and *.tsv texts or examples, in the tokens of `tokenizer`
+ * (borrowed as long as the data is open) or, where that is NULL, in bytes; a directory or a pattern stands for the
+ * files that are found. Or the JSON text of a list of paths, or of objects with "path" and "weight". The tokens of a
+ * .txt are held in RAM, the text is not; what is known of a .jsonl lies in a file, see data_index_impl.h. Fewer tokens
+ * than one sample needs is TESS_INVALID. */
 tess_status tess_data_open(const char *paths, const tess_tokenizer *tokenizer, const tess_data_conf *conf,
                            tess_data **data) TESS_NODISCARD;
 /* Opens arrays in the place of tokens: a sample is one row of each. Of `conf` the order and what is held out count. */
@@ -91,9 +91,9 @@ tess_status tess_data_view(const tess_map *idx, const tess_map *bin, const tess_
                            tess_data **data) TESS_NODISCARD;
 /* Closes it; NULL is nothing. */
 void tess_data_close(tess_data *data);
-/* Returns whether any of the files that `paths` stands for is of examples, whose samples may be shorter than T. It
- * looks at their first lines alone, and passes over what cannot be opened. */
-bool tess_data_has_examples(const char *paths);
+/* Returns whether any of the files that `paths` stands for is of examples, whose samples may be shorter than T; with
+ * `labels` texts that have one are. It looks at their first lines alone, and passes over what cannot be opened. */
+bool tess_data_has_examples(const char *paths, bool labels);
 
 /* Returns how many files there are. */
 size_t tess_data_files(const tess_data *data);

@@ -1,25 +1,24 @@
-/* One line of a .jsonl: its JSON as tokens, labels and what else a sample has, each checked. What it says is what
- * Hugging Face's models mean by the same names. */
+/* One line of a .jsonl, or a row that is read as one: its JSON as tokens, labels and what else a sample has, each
+ * checked. What it says is what Hugging Face's models mean by the same names. */
 #include "models/files/data/data_lines_impl.h"
 #include "models/text/chat/chat.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define BAD(line, ...) tess_line_error((line)->file, (line)->byte, tess_format(__VA_ARGS__))
+#define BAD(line, ...) tess_line_error((line)->rows, (line)->byte, tess_format(__VA_ARGS__))
 
 /* ---- its JSON ---- */
 
-static const char *const names_of[] = {[TESS_LINES_TEXT] = "\"text\"",
-                                       [TESS_LINES_PAIR] = "\"prompt\"",
-                                       [TESS_LINES_CHAT] = "\"messages\"",
-                                       [TESS_LINES_IDS] = "\"input_ids\"",
-                                       [TESS_LINES_TASK] = "\"instruction\""};
+static const char *const names_of[] = {
+    [TESS_LINES_TEXT] = "\"text\"",     [TESS_LINES_LABELLED] = "\"text\"", [TESS_LINES_PAIR] = "\"prompt\"",
+    [TESS_LINES_CHAT] = "\"messages\"", [TESS_LINES_IDS] = "\"input_ids\"", [TESS_LINES_TASK] = "\"instruction\""};
 
 static tess_status parse(const tess_line *line, json_t **root)
 {
     json_error_t error;
-    const char *text = (const char *)line->file->data + line->byte;
+    if (line->rows->columns) return tess_record_read(line, root);
+    const char *text = (const char *)line->rows->file.data + line->byte;
     *root = json_loadb(text, line->length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     if (json_is_object(*root)) return TESS_OK;
     if (*root) {
@@ -28,7 +27,7 @@ static tess_status parse(const tess_line *line, json_t **root)
                          "{\"input_ids\"})");
     }
     const uint64_t place = error.position > 0 && (size_t)error.position <= line->length ? (uint64_t)error.position : 0;
-    return tess_line_error(line->file, line->byte + place, tess_format("is no JSON: %s", error.text));
+    return tess_line_error(line->rows, line->byte + place, tess_format("is no JSON: %s", error.text));
 }
 
 static tess_lines_form form_of(const json_t *root)
@@ -36,7 +35,7 @@ static tess_lines_form form_of(const json_t *root)
     if (json_object_get(root, "input_ids")) return TESS_LINES_IDS;
     if (json_object_get(root, "messages")) return TESS_LINES_CHAT;
     if (json_object_get(root, "prompt")) return TESS_LINES_PAIR;
-    if (json_object_get(root, "text")) return TESS_LINES_TEXT;
+    if (json_object_get(root, "text")) return json_object_get(root, "label") ? TESS_LINES_LABELLED : TESS_LINES_TEXT;
     if (json_object_get(root, "conversations")) return TESS_LINES_CHAT;
     return json_object_get(root, "instruction") ? TESS_LINES_TASK : TESS_LINES_UNKNOWN;
 }
@@ -56,11 +55,12 @@ tess_status tess_line_form(const tess_line *line, tess_lines_form *form)
     }
     tess_status status = TESS_OK;
     if (*form == TESS_LINES_UNKNOWN)
-        status = BAD(line,
-                     "has none of \"text\", \"prompt\", \"messages\", \"input_ids\", \"conversations\" and "
-                     "\"instruction\"%s%.60s%s%s%s",
-                     met ? ", but \"" : "", met ? met : "", met ? "\"" : "", near ? "; did you mean " : "",
-                     near ? near : "");
+        status = tess_line_error(
+            line->rows, line->rows->columns ? 0 : line->byte,
+            tess_format("has none of \"text\", \"prompt\", \"messages\", \"input_ids\", \"conversations\" and "
+                        "\"instruction\"%s%.60s%s%s%s",
+                        met ? ", but \"" : "", met ? met : "", met ? "\"" : "", near ? "; did you mean " : "",
+                        near ? near : ""));
     json_decref(root);
     return status;
 }
@@ -69,7 +69,9 @@ tess_status tess_line_form(const tess_line *line, tess_lines_form *form)
 static tess_status parse_as(const tess_line *line, tess_lines_form form, json_t **root)
 {
     TESS_TRY(parse(line, root));
-    const tess_lines_form met = form_of(*root);
+    tess_lines_form met = form_of(*root);
+    if (met == TESS_LINES_LABELLED || (met == TESS_LINES_TEXT && form == TESS_LINES_LABELLED))
+        met = form == TESS_LINES_LABELLED ? form : TESS_LINES_TEXT; /* what lacks its label is told of that */
     if (met == form) return TESS_OK;
     json_decref(*root);
     return met == TESS_LINES_UNKNOWN
@@ -92,8 +94,8 @@ static tess_status push_text(const tess_line_rules *r, const tess_line *line, co
     size_t i = ids->count;
     tess_tokenizer_around(r->tokenizer, &before, &behind);
     if (around != BARE) tess_ids_add(ids, before->id, before->count);
-    TESS_TRY(
-        tess_tokenizer_encode(r->tokenizer, line->file->path, json_string_value(text), json_string_length(text), ids));
+    TESS_TRY(tess_tokenizer_encode(r->tokenizer, line->rows->file.path, json_string_value(text),
+                                   json_string_length(text), ids));
     if (around == BOTH) tess_ids_add(ids, behind->id, behind->count);
     for (; i < ids->count; i++)
         if (ids->id[i] >= r->conf->vocab)
@@ -191,16 +193,15 @@ static tess_status read_pair(const tess_line_rules *r, const tess_line *line, co
     return TESS_OK;
 }
 
-/* A conversation by the model's own template: what the assistant says draws a loss, or all of it does. */
-static tess_status read_chat(const tess_line_rules *r, const tess_line *line, json_t *root, tess_example *e)
+/* A conversation by the model's own template; tess_chat_encode says which part draws a loss. */
+static tess_status read_chat(const tess_line_rules *r, const tess_line *line, json_t *root, int learned,
+                             tess_example *e)
 {
     const tess_data_conf *c = r->conf;
     if (c->task != TESS_DATA_CAUSAL)
         return BAD(line, "\"messages\" are for models that go on with a text; this one does not");
     if (!c->chat) return BAD(line, "\"messages\" need the chat_template of a model's directory, and there is none");
-    if (!json_object_get(root, "messages")) TESS_TRY(tess_form_turns(line, root));
-    if (tess_chat_encode(c->chat, r->tokenizer, "the conversation", root, c->loss_on_all, &e->ids, &e->labels) !=
-        TESS_OK)
+    if (tess_chat_encode(c->chat, r->tokenizer, "the conversation", root, learned, &e->ids, &e->labels) != TESS_OK)
         return BAD(line, "%s", tess_error_text());
     for (size_t i = 0; i < e->ids.count; i++)
         if (e->ids.id[i] >= c->vocab)
@@ -211,12 +212,33 @@ static tess_status read_chat(const tess_line_rules *r, const tess_line *line, js
     return TESS_OK;
 }
 
+static int learned_of(const tess_line_rules *r)
+{
+    return r->conf->loss_on_all ? TESS_CHAT_ALL : TESS_CHAT_ANSWERS;
+}
+
+static tess_status read_talk(const tess_line_rules *r, const tess_line *line, json_t *root, tess_example *e)
+{
+    if (!json_object_get(root, "messages")) TESS_TRY(tess_form_turns(line, root));
+    return read_chat(r, line, root, learned_of(r), e);
+}
+
+/* Texts, or messages: the completion alone draws a loss. */
+static tess_status read_pair_of(const tess_line_rules *r, const tess_line *line, json_t *root, tess_example *e)
+{
+    int prompt;
+    if (!json_is_array(json_object_get(root, "prompt")) && !json_is_array(json_object_get(root, "completion")))
+        return read_pair(r, line, root, e);
+    TESS_TRY(tess_form_pair_talk(line, root, &prompt));
+    return read_chat(r, line, root, prompt, e);
+}
+
 /* By the model's template, where it has one. */
 static tess_status read_task(const tess_line_rules *r, const tess_line *line, json_t *root, tess_example *e)
 {
     const bool talks = r->conf->task == TESS_DATA_CAUSAL && !tess_chat_absent(r->conf->chat);
     if (talks) TESS_TRY(tess_form_task_talk(line, root));
-    if (talks) return read_chat(r, line, root, e);
+    if (talks) return read_chat(r, line, root, learned_of(r), e);
     TESS_TRY(tess_form_task_pair(line, root, r->conf->task == TESS_DATA_DECODER));
     return read_pair(r, line, root, e);
 }
@@ -235,6 +257,12 @@ static tess_status read_label(const tess_line_rules *r, const tess_line *line, c
     e->label = (int32_t)n;
     e->labelled = true;
     return TESS_OK;
+}
+
+static tess_status read_labelled(const tess_line_rules *r, const tess_line *line, const json_t *root, tess_example *e)
+{
+    TESS_TRY(push_text(r, line, root, "text", BOTH, &e->ids));
+    return read_label(r, line, root, e);
 }
 
 /* T5's shift: the decoder reads each label one place later, and padding where there is none. */
@@ -310,10 +338,11 @@ static tess_status fill(const tess_line_rules *r, const tess_line *line, json_t 
                         tess_example *e, uint64_t *targets, uint64_t *uncut)
 {
     const tess_data_conf *c = r->conf;
-    TESS_TRY(form == TESS_LINES_PAIR   ? read_pair(r, line, root, e)
-             : form == TESS_LINES_CHAT ? read_chat(r, line, root, e)
-             : form == TESS_LINES_TASK ? read_task(r, line, root, e)
-                                       : read_ids(r, line, root, e));
+    TESS_TRY(form == TESS_LINES_PAIR       ? read_pair_of(r, line, root, e)
+             : form == TESS_LINES_CHAT     ? read_talk(r, line, root, e)
+             : form == TESS_LINES_TASK     ? read_task(r, line, root, e)
+             : form == TESS_LINES_LABELLED ? read_labelled(r, line, root, e)
+                                           : read_ids(r, line, root, e));
     if (!e->ids.count) return BAD(line, "has no tokens");
     *uncut = count_targets(c, e, SIZE_MAX);
     *targets = count_targets(c, e, (size_t)c->seq_length);

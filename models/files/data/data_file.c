@@ -1,4 +1,4 @@
-/* One file of tokens: Megatron's .bin and .idx, llm.c's .bin, texts, and the lines of a .jsonl.
+/* One file of tokens: Megatron's .bin and .idx, llm.c's .bin, texts, and the rows of what is read as a .jsonl is.
  *
  * Its tokens are a list of runs in mapped memory: one run for llm.c and texts, also those of a
  * .jsonl, and for Megatron one for each stretch of
@@ -283,7 +283,7 @@ static tess_status open_lines(const char *path, const tess_line_rules *rules, te
     f->lines = tess_alloc(sizeof *f->lines);
     TESS_TRY(tess_lines_open(path, rules, f->lines));
     const tess_lines *l = f->lines;
-    f->path = l->file.path;
+    f->path = l->rows.file.path;
     if (l->form == TESS_LINES_TEXT)
         add_run(f, 0);
     else
@@ -303,7 +303,8 @@ tess_status tess_token_file_open(const tess_data_path *path, const tess_line_rul
     tess_status status;
     *f = (tess_token_file){0};
     if (pair) TESS_TRY_DONE(tess_map_open(idx_path, &idx));
-    TESS_TRY_DONE(tess_map_open(pair ? bin_path : path->path, &f->map));
+    TESS_TRY_DONE(path->kind == TESS_DATA_TEXT ? tess_text_open(path->path, rules->conf->output, &f->map)
+                                               : tess_map_open(pair ? bin_path : path->path, &f->map));
     f->path = f->map.path;
     f->base = f->map.data;
     status = pair                           ? read_megatron(f, &idx, &f->map)
@@ -350,7 +351,7 @@ tess_status tess_token_file_read(const tess_token_file *f, uint64_t at, uint64_t
 
 uint64_t tess_token_file_sum(const tess_token_file *f, uint64_t sum)
 {
-    const tess_map *map = f->lines ? &f->lines->file : &f->map;
+    const tess_map *map = f->lines ? &f->lines->rows.file : &f->map;
     const uint64_t counts[] = {map->bytes, f->tokens, f->runs};
     sum = tess_sum_bytes(sum, counts, sizeof counts);
     return tess_sum_ends(tess_sum_bytes(sum, f->run, f->runs * sizeof *f->run), map);

@@ -1,8 +1,9 @@
-/* Lines as other tools write them, in our own words: ShareGPT's conversations, and the instructions of Alpaca. */
+/* Lines as other tools write them, in our own words: ShareGPT's conversations, TRL's prompts of messages, and the
+ * instructions of Alpaca. */
 #include "models/files/data/data_lines_impl.h"
 #include <string.h>
 
-#define BAD(line, ...) tess_line_error((line)->file, (line)->byte, tess_format(__VA_ARGS__))
+#define BAD(line, ...) tess_line_error((line)->rows, (line)->byte, tess_format(__VA_ARGS__))
 
 /* Who speaks, as ShareGPT says it and as templates do. */
 static const char *const roles[][2] = {{"human", "user"},          {"user", "user"},     {"gpt", "assistant"},
@@ -60,6 +61,23 @@ tess_status tess_form_turns(const tess_line *line, json_t *root)
             return BAD(line, "\"conversations\"[%zu]: \"%.40s\" is an unknown role (expected human, gpt, system)", i,
                        json_string_value(from));
         add(messages, role, value);
+    }
+    return TESS_OK;
+}
+
+tess_status tess_form_pair_talk(const tess_line *line, json_t *root, int *prompt)
+{
+    static const char *const part[] = {"prompt", "completion"};
+    json_t *messages = json_array();
+    json_object_set_new(root, "messages", messages);
+    for (int i = 0; i < 2; i++) {
+        json_t *list = json_object_get(root, part[i]);
+        if (list && !json_is_array(list))
+            return BAD(line, "\"%s\" is no list of messages, and \"%s\" is one (both are texts, or both messages)",
+                       part[i], part[1 - i]);
+        if (!json_array_size(list)) return BAD(line, "\"%s\" has no message", part[i]);
+        json_array_extend(messages, list);
+        if (i == 0) *prompt = (int)json_array_size(list);
     }
     return TESS_OK;
 }

@@ -45,15 +45,15 @@ static uint64_t head_sum(const tess_index_head *head)
 enum { PLACES = 2 };
 
 /* A new string; NULL: there is no such place. Files of one name in two directories have two in the output. */
-static char *place(const char *path, const char *output, int which)
+static char *place(const char *path, const char *output, const char *end, int which)
 {
-    if (which == 0) return tess_format("%s.index", path);
+    if (which == 0) return tess_format("%s.%s", path, end);
     if (!output) return NULL;
     char *whole = realpath(path, NULL);
     const char *name = strrchr(path, '/');
     const char *of = whole ? whole : path;
     const uint64_t sum = tess_sum_bytes(TESS_SUM, of, strlen(of));
-    char *out = tess_format("%s/%s.%08x.index", output, name ? name + 1 : path, (unsigned)(sum ^ sum >> 32));
+    char *out = tess_format("%s/%s.%08x.%s", output, name ? name + 1 : path, (unsigned)(sum ^ sum >> 32), end);
     free(whole);
     return out;
 }
@@ -88,10 +88,10 @@ static bool is_as(const tess_map *index, tess_index_head *head)
     return true;
 }
 
-bool tess_index_open(const char *path, const char *output, tess_index_head *head, tess_map *index)
+bool tess_index_open(const char *path, const char *output, const char *end, tess_index_head *head, tess_map *index)
 {
     for (int which = 0; which < PLACES; which++) {
-        char *at = place(path, output, which);
+        char *at = place(path, output, end, which);
         bool found = false;
         if (at && access(at, R_OK) == 0) {
             found = tess_map_open(at, index) == TESS_OK && is_as(index, head);
@@ -122,12 +122,12 @@ static FILE *create(const char *path, char **temporary)
     return to;
 }
 
-tess_status tess_index_begin(const char *path, const char *output, tess_index_writer *w)
+tess_status tess_index_begin(const char *path, const char *output, const char *end, tess_index_writer *w)
 {
     const tess_index_head head = {0};
     *w = (tess_index_writer){0};
     for (int which = 0; which < PLACES && !w->to; which++) {
-        w->path = place(path, output, which);
+        w->path = place(path, output, end, which);
         if (w->path && (which == 0 || tess_dirs_make(output, NULL))) w->to = create(w->path, &w->temporary);
         if (w->to) break;
         free(w->path);
@@ -136,7 +136,7 @@ tess_status tess_index_begin(const char *path, const char *output, tess_index_wr
     if (!w->to) w->to = tmpfile();
     if (!w->to)
         return tess_error(TESS_FAILED, path,
-                          "there is no place for its index: not beside it, not in output, and not in /tmp: %s",
+                          "there is no place for PATH.%s: not beside it, not in output, and not in /tmp: %s", end,
                           strerror(errno));
     tess_index_put(w, &head, sizeof head);
     return TESS_OK;
@@ -171,7 +171,7 @@ tess_status tess_index_finish(tess_index_writer *w, tess_index_head *head, tess_
     char open_file[64];
     snprintf(open_file, sizeof open_file, "/proc/self/fd/%d", fileno(w->to));
     if (!write_head(w, head) || (w->temporary && rename(w->temporary, w->path) != 0))
-        status = tess_error(TESS_FAILED, w->path ? w->path : "/tmp", "an index cannot be written: %s", strerror(errno));
+        status = tess_error(TESS_FAILED, w->path ? w->path : "/tmp", "cannot be written: %s", strerror(errno));
     if (status == TESS_OK) {
         free(w->temporary);
         w->temporary = NULL;

@@ -1,5 +1,5 @@
-/* A .jsonl as a file. It is read through once, line by line, all of it checked; what the index then says is enough to
- * come to any example, or to any token of its texts, without holding anything. */
+/* A .jsonl, or what is read as one, as a file. It is read through once, row by row, all of it checked; what the index
+ * then says is enough to come to any example, or to any token of its texts, without holding anything. */
 #include "models/files/data/data_lines_impl.h"
 #include "models/text/chat/chat.h"
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static tess_status add_document(struct pass *p, const tess_line *line)
     tess_tokenizer_around(p->r->tokenizer, &before, &behind);
     const int32_t end = p->r->end_of_text, last = behind->count ? behind->id[behind->count - 1] : -1;
     if (end < 0 && last < 0)
-        return tess_line_error(line->file, line->byte,
+        return tess_line_error(line->rows, line->byte,
                                tess_format("which token lies between texts is not known (the tokenizer has no end of "
                                            "text, the model's config.json no eos_token_id)"));
     if (end >= 0 && end != last) tess_ids_push(&p->ids, end);
@@ -69,15 +69,17 @@ static tess_status read_through(struct pass *p)
     tess_lines *l = p->l;
     tess_line line;
     uint64_t forgotten = 0;
-    for (uint64_t at = 0; tess_line_next(&l->file, at, &line); at = line.byte + line.length) {
+    for (uint64_t at = 0;; at = line.byte + line.length) {
+        TESS_TRY(tess_row_next(&l->rows, at, &line));
+        if (!line.length) break;
         TESS_TRY(l->form == TESS_LINES_TEXT ? add_document(p, &line) : add_example(p, &line));
         tess_bar_step((double)line.length);
         if (line.byte - forgotten < STRETCH) continue;
-        tess_map_forget(l->file.data + forgotten, line.byte - forgotten);
+        tess_map_forget(l->rows.file.data + forgotten, line.byte - forgotten);
         forgotten = line.byte;
     }
     if (l->entries) return TESS_OK;
-    return tess_line_error(&l->file, p->empty,
+    return tess_line_error(&l->rows, p->empty,
                            tess_format("of each of the %llu lines data.truncate leaves %lld tokens without a target (a "
                                        "longer data.seq_length leaves some)",
                                        (unsigned long long)l->left_out, (long long)p->r->conf->seq_length));
@@ -104,7 +106,8 @@ static uint64_t sum_of_rules(const tess_line_rules *r, tess_lines_form form)
                                 c->labels,     c->both, c->types,    masks};
     const int64_t chat[] = {(int64_t)tess_chat_sum(c->chat), c->loss_on_all};
     uint64_t sum = tess_sum_bytes(TESS_SUM, all, sizeof all);
-    if (form == TESS_LINES_CHAT || form == TESS_LINES_TASK) sum = tess_sum_bytes(sum, chat, sizeof chat);
+    if (form == TESS_LINES_CHAT || form == TESS_LINES_TASK || form == TESS_LINES_PAIR)
+        sum = tess_sum_bytes(sum, chat, sizeof chat);
     return text ? sum : tess_sum_bytes(sum, examples, sizeof examples);
 }
 
@@ -119,7 +122,7 @@ static void take_index(tess_lines *l, const tess_index_head *head)
 
 static bool find_index(const tess_line_rules *r, tess_index_head *head, tess_lines *l)
 {
-    if (!tess_index_open(l->file.path, r->conf->output, head, &l->index)) return false;
+    if (!tess_index_open(l->rows.file.path, r->conf->output, "index", head, &l->index)) return false;
     if (head->entry == l->entry_bytes && head->entries) return take_index(l, head), true;
     tess_map_close(&l->index);
     return false;
@@ -130,10 +133,11 @@ static tess_status make_index(const tess_line_rules *r, tess_index_head *head, t
     enum { LARGE = 256 << 20 };
     tess_index_writer to;
     struct pass p = {.r = r, .l = l, .to = &to};
-    if (l->file.bytes > LARGE)
-        tess_note("%s: %.1f GB are read through once, for an index", l->file.path, (double)l->file.bytes * 1e-9);
-    tess_status status = tess_index_begin(l->file.path, r->conf->output, &to);
-    tess_bar_begin(l->form == TESS_LINES_TEXT ? "tokenizing" : "reading examples", (double)l->file.bytes);
+    if (l->rows.file.bytes > LARGE)
+        tess_note("%s: %.1f GB are read through once, for an index", l->rows.file.path,
+                  (double)l->rows.file.bytes * 1e-9);
+    tess_status status = tess_index_begin(l->rows.file.path, r->conf->output, "index", &to);
+    tess_bar_begin(l->form == TESS_LINES_TEXT ? "tokenizing" : "reading examples", (double)l->rows.file.bytes);
     if (status == TESS_OK) status = read_through(&p);
     tess_bar_end();
     if (status == TESS_OK) {
@@ -156,12 +160,19 @@ tess_status tess_lines_open(const char *path, const tess_line_rules *r, tess_lin
     tess_index_head head;
     tess_line first;
     *l = (tess_lines){0};
-    TESS_TRY(tess_map_open(path, &l->file));
-    if (!tess_line_next(&l->file, 0, &first))
-        return tess_line_error(&l->file, 0, tess_format("is empty, expected one JSON object a line"));
+    TESS_TRY(tess_text_open(path, r->conf->output, &l->rows.file));
+    TESS_TRY(tess_rows_begin(&l->rows));
+    TESS_TRY(tess_row_next(&l->rows, 0, &first));
+    if (!first.length)
+        return tess_line_error(&l->rows, first.byte,
+                               tess_format("is empty, expected %s",
+                                           l->rows.syntax == TESS_ROWS_LINES  ? "one JSON object a line"
+                                           : l->rows.syntax == TESS_ROWS_LIST ? "objects in the list"
+                                                                              : "records behind the names of columns"));
     TESS_TRY(tess_line_form(&first, &l->form));
+    if (l->form == TESS_LINES_LABELLED && r->conf->task != TESS_DATA_LABEL) l->form = TESS_LINES_TEXT;
     l->entry_bytes = l->form == TESS_LINES_TEXT ? token_bytes(r) : ENTRY;
-    TESS_TRY(tess_index_of(&l->file, &head));
+    TESS_TRY(tess_index_of(&l->rows.file, &head));
     head.form = l->form;
     head.rules = sum_of_rules(r, l->form);
     if (find_index(r, &head, l)) return TESS_OK;
@@ -173,20 +184,20 @@ tess_status tess_lines_open(const char *path, const tess_line_rules *r, tess_lin
 
 void tess_lines_close(tess_lines *l)
 {
-    tess_map_close(&l->file);
+    tess_rows_close(&l->rows);
     tess_map_close(&l->index);
     *l = (tess_lines){0};
 }
 
 tess_lines_form tess_lines_look(const char *path)
 {
-    tess_map file;
+    tess_rows rows = {0};
     tess_line first;
     tess_lines_form form = TESS_LINES_UNKNOWN;
-    if (tess_map_open(path, &file) == TESS_OK) {
-        if (tess_line_next(&file, 0, &first) && tess_line_form(&first, &form) != TESS_OK) form = TESS_LINES_UNKNOWN;
-        tess_map_close(&file);
-    }
+    if (tess_text_look(path, &rows.file) == TESS_OK && tess_rows_begin(&rows) == TESS_OK &&
+        tess_row_next(&rows, 0, &first) == TESS_OK && first.length && tess_line_form(&first, &form) != TESS_OK)
+        form = TESS_LINES_UNKNOWN;
+    tess_rows_close(&rows);
     tess_error_clear();
     return form;
 }
@@ -200,12 +211,13 @@ tess_status tess_lines_get(const tess_lines *l, const tess_line_rules *r, uint64
     TESS_ASSERT(which < l->entries && l->form != TESS_LINES_TEXT);
     const uint8_t *entry = l->entry + which * ENTRY;
     memcpy(&byte, entry, sizeof byte);
-    if (byte >= l->file.bytes || !tess_line_next(&l->file, byte, &line))
+    if (byte < l->rows.file.bytes) tess_row_at(&l->rows, byte, &line);
+    if (byte >= l->rows.file.bytes || !line.length)
         return tess_error(TESS_INVALID, l->index.path,
                           "is damaged: example %llu begins at byte %llu of %zu (remove it)", (unsigned long long)which,
-                          (unsigned long long)byte, l->file.bytes);
+                          (unsigned long long)byte, l->rows.file.bytes);
     tess_status status = tess_example_read(r, &line, l->form, e, &targets, &uncut);
-    tess_map_forget(l->file.data + line.byte, line.length);
+    tess_map_forget(l->rows.file.data + line.byte, line.length);
     tess_map_forget(entry, ENTRY);
     return status;
 }

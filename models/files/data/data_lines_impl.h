@@ -1,6 +1,7 @@
-/* Below data.c: a .jsonl, one object a line. data_example.c takes a line apart, data_lines.c goes through a file and
- * keeps what it found (data_index_impl.h), data_sample.c makes a sample of what was read, and data_pack.c says
- * which examples share one. */
+/* Below data.c: a .jsonl, one object a line, and what is read as if it were one: a list in a .json, a table.
+ * data_text.c unpacks a .gz, data_rows.c and data_table.c find a row in the text, data_example.c takes it apart,
+ * data_lines.c goes through a file and keeps what it found (data_index_impl.h), data_sample.c makes a sample of what
+ * was read, and data_pack.c says which examples share one. */
 #ifndef TESS_DATA_LINES_IMPL_H
 #define TESS_DATA_LINES_IMPL_H
 #include "models/files/data/data.h"
@@ -12,11 +13,12 @@ enum { TESS_NO_TARGET = -100 };
 /* What the lines of a file are, all of one kind. */
 typedef enum tess_lines_form {
     TESS_LINES_UNKNOWN,
-    TESS_LINES_TEXT, /* {"text"}: documents, joined */
-    TESS_LINES_PAIR, /* {"prompt", "completion"} */
-    TESS_LINES_CHAT, /* {"messages"}, or {"conversations"} */
-    TESS_LINES_IDS,  /* {"input_ids", ...} */
-    TESS_LINES_TASK  /* {"instruction", "input", "output"} */
+    TESS_LINES_TEXT,     /* {"text"}: documents, joined */
+    TESS_LINES_LABELLED, /* {"text", "label"}; where samples have no label, as TEXT */
+    TESS_LINES_PAIR,     /* {"prompt", "completion"} */
+    TESS_LINES_CHAT,     /* {"messages"}, or {"conversations"} */
+    TESS_LINES_IDS,      /* {"input_ids", ...} */
+    TESS_LINES_TASK      /* {"instruction", "input", "output"} */
 } tess_lines_form;
 
 /* How lines are judged, all borrowed. */
@@ -26,16 +28,48 @@ typedef struct tess_line_rules {
     int32_t end_of_text; /* -1: unknown */
 } tess_line_rules;
 
+/* ---- data_text.c ------------------------------------------------------------------------------------------------- */
+
+/* Maps a file; of a .gz what is in it, under the .gz's name. `output`: see data_index_impl.h. */
+tess_status tess_text_open(const char *path, const char *output, tess_map *text) TESS_NODISCARD;
+/* The same, but of a .gz its beginning alone, which leaves nothing behind. */
+tess_status tess_text_look(const char *path, tess_map *text) TESS_NODISCARD;
+
+/* ---- data_rows.c ------------------------------------------------------------------------------------------------- */
+
+typedef enum tess_rows_syntax { TESS_ROWS_LINES, TESS_ROWS_LIST, TESS_ROWS_COMMAS, TESS_ROWS_TABS } tess_rows_syntax;
+/* A text as rows. */
+typedef struct tess_rows {
+    tess_map file; /* owned */
+    tess_rows_syntax syntax;
+    uint64_t first;  /* where rows begin */
+    json_t *columns; /* of a table: their names */
+} tess_rows;
 typedef struct tess_line {
-    const tess_map *file;
-    uint64_t byte; /* its place there */
-    size_t length; /* without its end */
+    const tess_rows *rows;
+    uint64_t byte; /* its place in the file */
+    size_t length; /* without its end; 0: there is none */
 } tess_line;
 
+/* Finds the syntax of a file, by its name, and where rows begin. Whatever this returns, it can be closed. */
+tess_status tess_rows_begin(tess_rows *r) TESS_NODISCARD;
+/* Closes the file. */
+void tess_rows_close(tess_rows *r);
 /* Records an error at a byte of a file and counts its line. `what` is freed. */
-tess_status tess_line_error(const tess_map *file, uint64_t byte, char *what);
-/* Finds the line at or behind `at` that is not blank; false: there is none. */
-bool tess_line_next(const tess_map *file, uint64_t at, tess_line *line);
+tess_status tess_line_error(const tess_rows *rows, uint64_t byte, char *what);
+/* Finds the row behind `at`, which is 0 or where another row ends. */
+tess_status tess_row_next(const tess_rows *r, uint64_t at, tess_line *line) TESS_NODISCARD;
+/* Finds the row that begins at a byte of the file. */
+void tess_row_at(const tess_rows *r, uint64_t at, tess_line *line);
+
+/* ---- data_table.c ------------------------------------------------------------------------------------------------ */
+
+/* Reads the names of the columns. */
+tess_status tess_table_begin(tess_rows *r) TESS_NODISCARD;
+/* Returns where a record ends. */
+uint64_t tess_record_end(const tess_rows *r, uint64_t at);
+/* Makes an object of one. */
+tess_status tess_record_read(const tess_line *line, json_t **root) TESS_NODISCARD;
 
 /* A line's own, cut to T. Zeroed at first. */
 typedef struct tess_example {
@@ -52,6 +86,8 @@ void tess_example_free(tess_example *e);
 
 /* Adds "messages" to a line that has "conversations". */
 tess_status tess_form_turns(const tess_line *line, json_t *root) TESS_NODISCARD;
+/* Adds "messages" to a line whose "prompt" and "completion" are some; *prompt: how many those of the prompt are. */
+tess_status tess_form_pair_talk(const tess_line *line, json_t *root, int *prompt) TESS_NODISCARD;
 /* Adds "messages" to a line that has an "instruction". */
 tess_status tess_form_task_talk(const tess_line *line, json_t *root) TESS_NODISCARD;
 /* Adds "prompt" and "completion" to it: what an encoder reads is bare, what a text goes on from says what is what. */
@@ -67,7 +103,8 @@ tess_status tess_line_form(const tess_line *line, tess_lines_form *form) TESS_NO
 
 /* A file, open. */
 typedef struct tess_lines {
-    tess_map file, index;
+    tess_rows rows;
+    tess_map index;
     tess_lines_form form;
     const uint8_t *entry; /* in the index: where each example begins and its places, or the tokens of the texts */
     size_t entry_bytes;

@@ -1,8 +1,9 @@
 /* From what the configuration says of data to files, each with its format.
  *
- * A path stands for itself: with PATH.idx beside it a Megatron prefix, else a .bin, a .txt or a .jsonl. A directory
+ * A path stands for itself: with PATH.idx beside it a Megatron prefix, else what the end of its name says. A directory
  * stands for its files, a pattern for what matches it, both in the order of their bytes, so that all machines agree on
- * it; what is no data among them is left out and counted. A list stands for its elements in their order. */
+ * it; what is no data among them is left out and counted, as is a .json or a table whose first row is none. A list
+ * stands for its elements in their order. */
 #include "models/files/data/data_file_impl.h"
 #include "models/text/base/directories.h"
 #include <dirent.h>
@@ -41,13 +42,20 @@ static void add_file(tess_data_source *s, const char *path, size_t length, tess_
     s->file[s->files++] = (tess_data_path){head_of(path, length), kind};
 }
 
-/* By the end of its name; what is no pair of Megatron's. */
-static bool kind_of(const char *path, tess_data_kind *kind)
+/* By the end of its name; what is no pair of Megatron's. *sure: what has this name is data. */
+static bool kind_of(const char *path, tess_data_kind *kind, bool *sure)
 {
-    static const char *const end[] = {
-        [TESS_DATA_LLMC] = ".bin", [TESS_DATA_TEXT] = ".txt", [TESS_DATA_LINES] = ".jsonl"};
-    for (*kind = TESS_DATA_LLMC; *kind <= TESS_DATA_LINES; ++*kind)
-        if (tess_ends(path, end[*kind])) return true;
+    static const struct {
+        const char *end;
+        tess_data_kind kind;
+        bool sure;
+    } ends[] = {
+        {".bin", TESS_DATA_LLMC, true},       {".txt", TESS_DATA_TEXT, true},       {".txt.gz", TESS_DATA_TEXT, true},
+        {".jsonl", TESS_DATA_LINES, true},    {".jsonl.gz", TESS_DATA_LINES, true}, {".json", TESS_DATA_LINES, false},
+        {".json.gz", TESS_DATA_LINES, false}, {".csv", TESS_DATA_LINES, false},     {".csv.gz", TESS_DATA_LINES, false},
+        {".tsv", TESS_DATA_LINES, false},     {".tsv.gz", TESS_DATA_LINES, false}};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (tess_ends(path, ends[i].end)) return *kind = ends[i].kind, *sure = ends[i].sure, true;
     return false;
 }
 
@@ -62,6 +70,35 @@ static void add_pair(tess_data_source *s, size_t first, const char *path, size_t
     add_file(s, path, length, TESS_DATA_MEGATRON);
 }
 
+/* Returns whether it is what we made ourselves of data, or are making. */
+static bool is_ours(const char *path)
+{
+    static const char *const end[] = {".index", ".unpacked"};
+    char *of = tess_strdup(path);
+    bool ours = false, sure;
+    tess_data_kind kind;
+    for (int i = 0; i < 2; i++) {
+        char *at = strstr(of, end[i]), *dot;
+        if (!at) continue;
+        *at = 0;
+        if ((dot = strrchr(of, '.')) && strspn(dot + 1, "0123456789abcdef") == 8) *dot = 0; /* as it is in an output */
+        ours |= kind_of(of, &kind, &sure);
+    }
+    free(of);
+    return ours;
+}
+
+/* Returns whether a file that was not named itself is data: what is packed beside the same unpacked is not. */
+static bool is_data(const char *path, tess_data_kind *kind)
+{
+    bool sure;
+    if (!kind_of(path, kind, &sure)) return false;
+    char *plain = head_of(path, strlen(path) - (tess_ends(path, ".gz") ? 3 : 0));
+    const bool twice = tess_ends(path, ".gz") && is_there(plain, "");
+    free(plain);
+    return !twice && (sure || tess_lines_look(path) != TESS_LINES_UNKNOWN);
+}
+
 static void add_found(tess_data_paths *p, tess_data_source *s, size_t first, const char *path)
 {
     const size_t stem = strlen(path) > 4 ? strlen(path) - 4 : 0;
@@ -71,10 +108,10 @@ static void add_found(tess_data_paths *p, tess_data_source *s, size_t first, con
         ; /* only what lies in the directory itself */
     else if (tess_ends(path, ".idx") || (tess_ends(path, ".bin") && is_there(prefix, ".idx")))
         add_pair(s, first, path, stem);
-    else if (kind_of(path, &kind))
+    else if (is_data(path, &kind))
         add_file(s, path, strlen(path), kind);
-    else if (strstr(path, ".jsonl.") && strstr(strstr(path, ".jsonl."), ".index"))
-        ; /* what we made ourselves, or are making */
+    else if (is_ours(path))
+        ;
     else if (p->left_out++ == 0)
         p->left = tess_strdup(path);
     free(prefix);
@@ -103,10 +140,11 @@ static tess_status add_directory(tess_data_paths *p, tess_data_source *s, const 
     }
     if (n >= 0) free(entry);
     if (s->files > first) return TESS_OK;
-    return tess_error(TESS_INVALID, path,
-                      "a directory of %d entries, none of them data (expected files *.txt, *.jsonl, llm.c's *.bin, or "
-                      "Megatron's *.bin with *.idx)",
-                      n < 0 ? 0 : n);
+    return tess_error(
+        TESS_INVALID, path,
+        "a directory of %d entries, none of them data (expected files *.txt, *.jsonl, *.json, *.csv, these as "
+        "*.gz, llm.c's *.bin, or Megatron's *.bin with *.idx)",
+        n < 0 ? 0 : n);
 }
 
 static int by_text(const void *a, const void *b)
@@ -132,8 +170,8 @@ static tess_status add_pattern(tess_data_paths *p, tess_data_source *s, const ch
     if (status != TESS_OK || s->files > first) return status;
     return tess_error(
         TESS_INVALID, pattern,
-        "a pattern that %zu files match, none of them data (expected files *.txt, *.jsonl, llm.c's *.bin, or "
-        "Megatron's *.bin with *.idx)",
+        "a pattern that %zu files match, none of them data (expected files *.txt, *.jsonl, *.json, *.csv, these as "
+        "*.gz, llm.c's *.bin, or Megatron's *.bin with *.idx)",
         matches);
 }
 
@@ -147,19 +185,23 @@ static tess_status no_data(const char *path)
     const size_t look = map.bytes < 4096 ? map.bytes : 4096;
     const int32_t magic = map.bytes < 4 ? 0 : map.data[0] | map.data[1] << 8 | map.data[2] << 16 | map.data[3] << 24;
     const char *what = "a file of bytes in no format that is known here",
-               *hint = "expected a .txt, a .jsonl, llm.c's .bin, or the prefix of Megatron's .bin and .idx";
+               *hint =
+                   "expected a .txt, .jsonl, .json or .csv, llm.c's .bin, or the prefix of Megatron's .bin and .idx";
     if (map.bytes >= 9 && !memcmp(map.data, "MMIDIDX\0\0", 9))
         what = "a Megatron index", hint = "give the name that it shares with its .bin, without .idx or .bin";
     else if (magic == 20240520 || magic == 20240801)
         what = "tokens in llm.c's format", hint = "give the file a name that ends in .bin";
     else if (map.bytes > 4 && !memcmp(map.data, "PAR1", 4))
         what = "a table in Parquet",
-        hint = "datasets.Dataset.from_parquet(FILE).to_json(\"x.jsonl\") makes lines of it";
+        hint =
+            "python3 -c 'from datasets import Dataset as D; D.from_parquet(\"x.parquet\").to_json(\"x.jsonl\")' makes "
+            "lines of it";
     else if (map.bytes > 0 && !memchr(map.data, 0, look))
         what = "a text, as far as its first bytes tell",
         hint = "if it is to be read as one, give it a name in .txt, or in .jsonl where each line is an object";
     tess_status status = tess_error(
-        TESS_INVALID, path, "is there, and is %s, but its name ends in none of .bin, .txt and .jsonl (%s)", what, hint);
+        TESS_INVALID, path, "is there, and is %s, but its name ends in none of .bin, .txt, .jsonl, .json and .csv (%s)",
+        what, hint);
     tess_map_close(&map);
     return status;
 }
@@ -167,20 +209,22 @@ static tess_status no_data(const char *path)
 static tess_status add_path(tess_data_paths *p, tess_data_source *s, const char *path)
 {
     tess_data_kind kind;
+    bool sure;
     if (is_there(path, ".idx")) return add_file(s, path, strlen(path), TESS_DATA_MEGATRON), TESS_OK;
     if (is_directory(path)) return add_directory(p, s, path);
     if (!is_there(path, "") && strpbrk(path, "*?[")) return add_pattern(p, s, path);
-    if (kind_of(path, &kind)) return add_file(s, path, strlen(path), kind), TESS_OK;
+    if (kind_of(path, &kind, &sure)) return add_file(s, path, strlen(path), kind), TESS_OK;
     if (is_there(path, "")) return no_data(path);
     if (strchr(path, '/') && tess_dirs_hub(path))
         return tess_error(TESS_INVALID, path,
                           "no data found, and none is downloaded (python3 -c 'from datasets import load_dataset as l; "
                           "l(\"%s\", split=\"train\").to_json(\"%s.jsonl\")' makes a file)",
                           path, strrchr(path, '/') + 1);
-    return tess_error(
-        TESS_INVALID, path,
-        "no data found (looked for %s.idx beside %s.bin, for a *.bin, *.txt or *.jsonl, a directory or a pattern)",
-        path, path);
+    return tess_error(TESS_INVALID, path,
+                      "no data found (looked for %s.idx beside %s.bin, for a *.bin, *.txt, *.jsonl, *.json or *.csv, a "
+                      "directory or a "
+                      "pattern)",
+                      path, path);
 }
 
 /* ---- the whole ---- */

@@ -26,16 +26,23 @@ tess_status tess_map_open(const char *path, tess_map *map)
     return status;
 }
 
+/* The beginning of the page that a byte is in. */
+static uintptr_t page_of(const void *at)
+{
+    return (uintptr_t)at / (uintptr_t)sysconf(_SC_PAGESIZE) * (uintptr_t)sysconf(_SC_PAGESIZE);
+}
+
 void tess_map_close(tess_map *map)
 {
-    if (map->bytes) munmap((void *)map->data, map->bytes);
+    const uintptr_t begin = page_of(map->data);
+    if (map->bytes) munmap((void *)begin, (uintptr_t)map->data + map->bytes - begin);
     free(map->path);
     *map = (tess_map){0};
 }
 
 void tess_map_forget(const void *at, size_t bytes)
 {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)at / page * page;
+    const uintptr_t begin = page_of(at);
     madvise((void *)begin, (uintptr_t)at + bytes - begin, MADV_DONTNEED);
 }
 

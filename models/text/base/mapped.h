@@ -17,7 +17,7 @@ typedef struct tess_map {
 
 /* Maps a file whole. One that is missing, unreadable or no regular file is TESS_INVALID. */
 tess_status tess_map_open(const char *path, tess_map *map) TESS_NODISCARD;
-/* Unmaps it; a zeroed map may be closed too. */
+/* Unmaps it, also one whose data now begins behind a head in its first page; a zeroed map may be closed too. */
 void tess_map_close(tess_map *map);
 /* Lets go of bytes of a map that were read: they no longer count as this process's memory, and can be read again. */
 void tess_map_forget(const void *at, size_t bytes);

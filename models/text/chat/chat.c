@@ -360,6 +360,18 @@ static tess_status find_turns(struct talk *t, tess_text_spans *spans)
     return TESS_OK;
 }
 
+/* All behind the first `count` messages and what asks for an answer to them, whatever the template marks. */
+static tess_status find_rest(struct talk *t, size_t count, tess_text_spans *spans)
+{
+    size_t begin;
+    spans->count = 0;
+    if (!find_begin(t, count, &begin))
+        return bad(t->where, "where the completion begins cannot be told: the template writes the prompt otherwise "
+                             "than in the whole (\"messages\" with data.loss_on=all learns everything)");
+    tess_text_spans_add(spans, begin, t->full.length);
+    return TESS_OK;
+}
+
 /* The tokens of a text before a byte of it: those that its beginning by itself has too. `whole`: all of those were. */
 static tess_status tokens_before(const tess_tokenizer *t, const char *where, const tess_bytes *text, size_t byte,
                                  const tess_ids *ids, size_t from, size_t *count, bool *whole)
@@ -392,16 +404,20 @@ static tess_status label(const tess_tokenizer *t, const char *where, const tess_
 }
 
 tess_status tess_chat_encode(const tess_chat *c, const tess_tokenizer *t, const char *where, const json_t *talk,
-                             bool all, tess_ids *ids, tess_ids *labels)
+                             int learned, tess_ids *ids, tess_ids *labels)
 {
     enum { NO_TARGET = -100 };
+    const bool all = learned == TESS_CHAT_ALL;
     struct talk k = {.c = c, .where = where, .talk = talk};
     tess_text_spans spans = {0};
     const size_t from = ids->count;
     tess_status status = check_messages(where, talk);
     if (status == TESS_OK) status = render(c, where, talk, SIZE_MAX, false, &k.full, &spans);
     if (status == TESS_OK) status = tess_tokenizer_encode(t, where, k.full.data, k.full.length, ids);
-    if (status == TESS_OK && !all && !c->marks) status = find_turns(&k, &spans);
+    if (status == TESS_OK && learned > 0)
+        status = find_rest(&k, (size_t)learned, &spans);
+    else if (status == TESS_OK && !all && !c->marks)
+        status = find_turns(&k, &spans);
     for (size_t i = from; i < ids->count; i++) tess_ids_push(labels, all ? ids->id[i] : NO_TARGET);
     if (status == TESS_OK && !all) status = label(t, where, &k.full, &spans, ids, from, labels);
     tess_text_spans_free(&spans);

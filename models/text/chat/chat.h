@@ -43,9 +43,11 @@ const char *tess_chat_end(const tess_chat *chat);
  * added. `where` names the conversation in errors. */
 tess_status tess_chat_render(const tess_chat *chat, const char *where, const json_t *talk, bool answers, char **text,
                              size_t *length) TESS_NODISCARD;
-/* Appends a conversation's ids, and to `labels` the same ids where the assistant speaks, or everywhere if `all`, and
- * -100 elsewhere. */
+/* Which part of a conversation is learned: what the assistant says, everything, or all that follows a prompt. */
+enum { TESS_CHAT_ANSWERS = 0, TESS_CHAT_ALL = -1 };
+/* Appends a conversation's ids, and to `labels` the same ids where it is learned and -100 elsewhere. `learned` is one
+ * of these, or of how many messages the prompt is. */
 tess_status tess_chat_encode(const tess_chat *chat, const tess_tokenizer *t, const char *where, const json_t *talk,
-                             bool all, tess_ids *ids, tess_ids *labels) TESS_NODISCARD;
+                             int learned, tess_ids *ids, tess_ids *labels) TESS_NODISCARD;
 
 #endif

@@ -136,7 +136,7 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
                             /* products of rows that lie an odd number apart have no fast kernel there */
                             .loss_align = tess_gpus() > 0 ? 64 : 0};
     r->g = tess_graph_new(&conf);
-    const tess_run_inputs in = tess_run_wants(c);
+    const tess_run_inputs in = tess_run_wants(c, tess_model_answers(r->model) == TESS_ANSWERS_LABEL);
     const tess_build build = {.batch = r->micro_batch,
                               .length = r->length,
                               .purpose = TESS_FOR_LOSS,
@@ -201,10 +201,11 @@ void tess_run_close(tess_run *r)
     *r = (tess_run){0};
 }
 
-tess_run_inputs tess_run_wants(const tess_config *c)
+tess_run_inputs tess_run_wants(const tess_config *c, bool labels)
 {
-    const bool examples = (c->data.train && tess_data_has_examples(c->data.train)) ||
-                          (c->data.valid && !(tess_config_held_out(c) > 0) && tess_data_has_examples(c->data.valid));
+    const bool examples =
+        (c->data.train && tess_data_has_examples(c->data.train, labels)) ||
+        (c->data.valid && !(tess_config_held_out(c) > 0) && tess_data_has_examples(c->data.valid, labels));
     /* Where more than half of a text goes to a decoder, the encoder's part does not fill its sequence. */
     const bool short_texts = c->data.noise_density > 0.5;
     return (tess_run_inputs){.bounds = examples || c->data.pack || short_texts,

@@ -89,8 +89,9 @@ void tess_run_close(tess_run *r);
 typedef struct tess_run_inputs {
     bool bounds, positions;
 } tess_run_inputs;
-/* Finds which; of each file that it looks at it reads the first line alone. Before the graph is built. */
-tess_run_inputs tess_run_wants(const tess_config *c);
+/* Finds which, of a network with `labels` for whole samples or without; of each file that it looks at it reads the
+ * first line alone. Before the graph is built. */
+tess_run_inputs tess_run_wants(const tess_config *c, bool labels);
 /* Returns the token that ends a text, as the tokenizer has it or, without it, config.json; -1: neither says one. */
 int32_t tess_run_end_of_text(const tess_run *r);
 /* Opens a data file of the configuration, `key` naming it in errors. */

@@ -29,6 +29,8 @@ class Tessera(MesonPackage, CudaPackage):
     depends_on("jansson")
     depends_on("pcre2")
     depends_on("utf8proc")
+    depends_on("libyaml")
+    depends_on("zlib-api")
     depends_on("liburing")
     depends_on("mpi")
     depends_on("cuda@12:", when="+cuda")
