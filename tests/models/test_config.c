@@ -65,9 +65,9 @@ TEST(every_kind_from_a_file)
 
 TEST(choices_are_in_the_order_of_the_enums)
 {
-    static const char *const scheduler[] = {"none",           "WarmupLR", "WarmupDecayLR",
-                                            "WarmupCosineLR", "OneCycle", "LRRangeTest"};
-    for (int i = 0; i <= TESS_SCHEDULER_RANGE_TEST; i++) {
+    static const char *const scheduler[] = {"none",     "WarmupLR",    "WarmupDecayLR", "WarmupCosineLR",
+                                            "OneCycle", "LRRangeTest", "cosine"};
+    for (int i = 0; i <= TESS_SCHEDULER_COSINE; i++) {
         tess_config c;
         char set[64];
         snprintf(set, sizeof set, "scheduler.type=%s", scheduler[i]);
@@ -253,10 +253,9 @@ TEST(wrong_types_and_ranges)
     REFUSED("{\"optimizer\": {\"type\": \"Lamb\"}}",
             "run.json: optimizer.type: \"Lamb\", expected one of Adam, AdamW, SGD, Lion, Adagrad "
             "(Adam is AdamW unless params.adam_w_mode is false; optimizers.def says what each has of params)");
-    REFUSED_SET(
-        "scheduler.type=Cosine",
-        "command line: scheduler.type: \"Cosine\", expected one of none, WarmupLR, WarmupDecayLR, WarmupCosineLR, "
-        "OneCycle, LRRangeTest (did you mean WarmupCosineLR?)");
+    REFUSED_SET("scheduler.type=cosine_with_min_lr", "command line: scheduler.type: \"cosine_with_min_lr\", expected "
+                                                     "one of none, WarmupLR, WarmupDecayLR, WarmupCosineLR, "
+                                                     "OneCycle, LRRangeTest, cosine (did you mean cosine?)");
     REFUSED_SET("optimizer.params.lr=nan",
                 "command line: optimizer.params.lr: \"nan\", expected a number from 0 to 1000 " LR);
 }

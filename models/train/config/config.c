@@ -111,7 +111,7 @@ static tess_status read_file(const char *path, char **text, size_t *size)
         status = tess_error(tess_errno_status(errno), path, "cannot be read: %s, expected a configuration file",
                             strerror(errno));
     else if (*size >= FILE_MOST)
-        status = tess_error(TESS_INVALID, path, "%d MiB or more, expected a JSON configuration", FILE_MOST >> 20);
+        status = tess_error(TESS_INVALID, path, "%d MiB or more, expected a configuration", FILE_MOST >> 20);
     fclose(f);
     return status;
 }
@@ -185,7 +185,10 @@ static tess_status load_file(tess_config *c, const char *path)
     tess_status status;
     TESS_TRY_DONE(read_file(path, &text, &size));
     const size_t mark = size >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0; /* of the order of bytes */
-    root = json_loadb(text + mark, size - mark, JSON_REJECT_DUPLICATES, &error);
+    if (tess_ends(path, ".yaml") || tess_ends(path, ".yml"))
+        TESS_TRY_DONE(tess_yaml_read(path, text ? text : "", size, &root));
+    else
+        root = json_loadb(text + mark, size - mark, JSON_REJECT_DUPLICATES, &error);
     if (!root) {
         snprintf(where, sizeof where, "%.480s:%d:%d", path, error.line, error.column);
         status = tess_error(TESS_INVALID, where, "%s (the file must be JSON)", error.text);
@@ -345,7 +348,9 @@ static tess_status resolve_batch(tess_config *c, int64_t ranks)
 
 static tess_status resolve_schedule(tess_config *c)
 {
-    bool decays = c->scheduler.type == TESS_SCHEDULER_WARMUP_DECAY || c->scheduler.type == TESS_SCHEDULER_WARMUP_COSINE;
+    const int type = c->scheduler.type;
+    bool decays =
+        type == TESS_SCHEDULER_WARMUP_DECAY || type == TESS_SCHEDULER_WARMUP_COSINE || type == TESS_SCHEDULER_COSINE;
     if (c->scheduler.params.warmup_max_lr == TESS_CONFIG_AUTO)
         c->scheduler.params.warmup_max_lr = c->optimizer.params.lr;
     if (c->scheduler.type == TESS_SCHEDULER_WARMUP_DECAY && c->optimizer.params.lr != 1e-3 &&

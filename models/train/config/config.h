@@ -25,7 +25,8 @@ typedef enum tess_scheduler_type {
     TESS_SCHEDULER_WARMUP_DECAY,
     TESS_SCHEDULER_WARMUP_COSINE,
     TESS_SCHEDULER_ONE_CYCLE,
-    TESS_SCHEDULER_RANGE_TEST
+    TESS_SCHEDULER_RANGE_TEST,
+    TESS_SCHEDULER_COSINE
 } tess_scheduler_type;
 typedef enum tess_warmup_type { TESS_WARMUP_LOG, TESS_WARMUP_LINEAR } tess_warmup_type;
 typedef enum tess_optimizer_states { TESS_STATES_FP32, TESS_STATES_BF16, TESS_STATES_8BIT } tess_optimizer_states;
@@ -48,6 +49,7 @@ typedef enum tess_offload {
 
 #define TESS_CONFIG_BOOL(name)   bool name;
 #define TESS_CONFIG_INT(name)    int64_t name;
+#define TESS_CONFIG_STEPS(name)  int64_t name; /* see tess_config_steps */
 #define TESS_CONFIG_REAL(name)   double name;
 #define TESS_CONFIG_REALS(name)  double name[2];
 #define TESS_CONFIG_INTS(name)   int64_t name[2];
@@ -101,6 +103,8 @@ tess_status tess_config_write(const tess_config *config, const char *path) TESS_
 /* Stores the i-th key and its value in force as JSON text, which is the caller's to free and NULL for a key without
  * effect; false behind the last one. */
 bool tess_config_entry(const tess_config *config, size_t i, const char **key, char **value);
+/* Returns how many steps a key says where all steps are `total`: a share of them is below 0 before. */
+int64_t tess_config_steps(int64_t given, int64_t total);
 /* Returns the share of data.train that data.valid holds out; 0 where it is paths, or nothing. */
 double tess_config_held_out(const tess_config *c);
 /* Returns the key that an option of another program means, "--steps", "--learning-rate"; NULL: there is no telling. */

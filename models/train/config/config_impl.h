@@ -1,6 +1,6 @@
-/* Between config.c (where values come from, what follows from them), deepspeed.c (what its files have beside the
- * table), optimizer_keys.c (what each optimizer has of it), help.c and, below them, keys.c (one value) and
- * key_table.c. */
+/* Between config.c (where values come from, what follows from them), yaml.c (the other syntax of a file), trainers.c
+ * (files of other trainers), deepspeed.c (what its files have beside the table), optimizer_keys.c (what each optimizer
+ * has of it), help.c and, below them, keys.c (one value) and key_table.c. */
 #ifndef TESS_CONFIG_IMPL_H
 #define TESS_CONFIG_IMPL_H
 #include "models/train/config/config.h"
@@ -10,6 +10,7 @@
 typedef enum tess_key_kind {
     TESS_KEY_BOOL,
     TESS_KEY_INT,
+    TESS_KEY_STEPS,
     TESS_KEY_REAL,
     TESS_KEY_REALS,
     TESS_KEY_INTS,
@@ -83,7 +84,12 @@ bool tess_key_forgive(tess_config *c, const char *name);
 /* Fails with all that is still refused: one key is the error, several are a line each before it. */
 tess_status tess_config_refused(const tess_config *c) TESS_NODISCARD;
 
-/* ---- optimizer.c ---- */
+/* ---- yaml.c ---- */
+
+/* Reads a file's YAML as JSON; *root is a new reference. */
+tess_status tess_yaml_read(const char *path, const char *text, size_t size, json_t **root) TESS_NODISCARD;
+
+/* ---- optimizer_keys.c ---- */
 
 /* Returns whether it is a key of optimizer.params that the optimizer in force does not have. */
 bool tess_key_of_another_optimizer(const tess_config *c, const tess_key *k);

@@ -57,6 +57,7 @@ const char *tess_key_describe(const tess_key *k, char *out, size_t size)
 {
     static const char *const what[] = {[TESS_KEY_BOOL] = "true or false",
                                        [TESS_KEY_INT] = "a whole number",
+                                       [TESS_KEY_STEPS] = "a share of all steps below 1, or a whole number",
                                        [TESS_KEY_REAL] = "a number",
                                        [TESS_KEY_REALS] = "a list of two numbers",
                                        [TESS_KEY_INTS] = "a list of two whole numbers",
@@ -71,8 +72,8 @@ const char *tess_key_describe(const tess_key *k, char *out, size_t size)
     char names[256];
     if (k->kind == TESS_KEY_CHOICE)
         snprintf(out, size, "one of %s", choice_names(k, -1, names, sizeof names));
-    else if (k->kind == TESS_KEY_INT || k->kind == TESS_KEY_REAL || k->kind == TESS_KEY_REALS ||
-             k->kind == TESS_KEY_INTS)
+    else if (k->kind == TESS_KEY_INT || k->kind == TESS_KEY_STEPS || k->kind == TESS_KEY_REAL ||
+             k->kind == TESS_KEY_REALS || k->kind == TESS_KEY_INTS)
         snprintf(out, size, k->max < 1 ? "%s from %g to below 1" : "%s from %g to %g", what[k->kind], k->min, k->max);
     else
         snprintf(out, size, "%s%s", what[k->kind],
@@ -91,8 +92,7 @@ static const char *show(const json_t *value, char *out, size_t size)
 
 /* What other trainers call some choices. */
 static const char *const other_values[][2] = {
-    {"cosine", "WarmupCosineLR"},
-    {"cosine_with_min_lr", "WarmupCosineLR"},
+    {"cosine_with_min_lr", "cosine"},
     {"linear", "WarmupDecayLR"},
     {"constant", "none"},
     {"constant_with_warmup", "WarmupLR"},
@@ -147,6 +147,19 @@ static bool to_whole(const json_t *v, int64_t *out)
     if (json_is_integer(v)) return *out = json_integer_value(v), true;
     if (!json_is_real(v) || real != floor(real) || fabs(real) > 9007199254740992.0) return false;
     return *out = (int64_t)real, true; /* people write 1e9 */
+}
+
+/* A share of all steps, in units of 10^-12, is below 0. */
+static bool to_share(const json_t *v, int64_t *out)
+{
+    const double share = json_real_value(v);
+    if (!(share > 0) || share >= 1) return false;
+    return *out = -(int64_t)fmax(1, floor(share * 1e12)), true;
+}
+
+int64_t tess_config_steps(int64_t given, int64_t total)
+{
+    return given >= 0 ? given : (int64_t)(((__int128)-given * total + 999999999999) / 1000000000000);
 }
 
 static bool to_number(const tess_key *k, const json_t *v, double *out)
@@ -325,6 +338,9 @@ static bool set_field(tess_config *c, const tess_key *k, const json_t *v, bool *
     switch (k->kind) {
     case TESS_KEY_BOOL:
         return json_is_boolean(v) ? (*(bool *)at = json_is_true(v), true) : false;
+    case TESS_KEY_STEPS:
+        if (to_share(v, at)) return true;
+        /* fall through */
     case TESS_KEY_INT:
         if (!to_whole(v, &whole) || (double)whole < k->min || (double)whole > k->max) return false;
         return *(int64_t *)at = whole, true;
@@ -551,10 +567,12 @@ json_t *tess_key_get(const tess_config *c, const tess_key *k)
     case TESS_KEY_TREE:
         return json_boolean(*(const bool *)at);
     case TESS_KEY_INT:
+    case TESS_KEY_STEPS:
     case TESS_KEY_SIZE: {
         int64_t whole = *(const int64_t *)at;
         if (automatic && whole == TESS_CONFIG_AUTO) return json_string("auto");
-        return k->kind == TESS_KEY_INT ? json_integer(whole) : get_size(whole);
+        if (k->kind == TESS_KEY_STEPS && whole < 0) return json_real((double)-whole * 1e-12);
+        return k->kind == TESS_KEY_SIZE ? get_size(whole) : json_integer(whole);
     }
     case TESS_KEY_REAL:
         return automatic && *real == TESS_CONFIG_AUTO ? json_string("auto") : json_real(*real);

@@ -13,7 +13,8 @@ typedef const tess_config conf;
 static double rise(conf *c, double i, double n, double after)
 {
     if (i >= n) return after;
-    if (c->scheduler.params.warmup_type == TESS_WARMUP_LINEAR) return i / n;
+    if (c->scheduler.params.warmup_type == TESS_WARMUP_LINEAR || c->scheduler.type == TESS_SCHEDULER_COSINE)
+        return i / n;
     return 1.0 / log(n) * log(i + 1);
 }
 
@@ -21,7 +22,9 @@ static double rise(conf *c, double i, double n, double after)
 static double warmup_steps(conf *c)
 {
     const double n = (double)c->scheduler.params.warmup_num_steps;
-    return n == 0 ? 0 : fmax(2, n);
+    return n <= 0 ? 0
+                  : fmax(c->scheduler.type == TESS_SCHEDULER_COSINE ? 1 : 2,
+                         n); /* a share of steps that nothing counts is none */
 }
 
 static double warmup(conf *c, double i)
@@ -36,10 +39,11 @@ static double cosine(conf *c, double i)
 {
     double n = warmup_steps(c), decay = fmax(1, (double)c->scheduler.params.total_num_steps - n);
     double first = c->scheduler.params.warmup_min_ratio, last = c->scheduler.params.cos_min_ratio, ratio;
+    const bool ahead = c->scheduler.type == TESS_SCHEDULER_WARMUP_COSINE; /* of transformers, by a step */
     if (n > 0 && i < n)
         ratio = first + rise(c, i, n, 1) * (1 - first);
     else
-        ratio = fmax(0, last + (1 - last) * ((1 + cos(M_PI * fmin(1, (i - n + 1) / decay))) / 2));
+        ratio = fmax(0, last + (1 - last) * ((1 + cos(M_PI * fmin(1, (i - n + ahead) / decay))) / 2));
     return c->optimizer.params.lr * ratio;
 }
 
@@ -98,6 +102,7 @@ double tess_schedule_lr(conf *c, int64_t step)
     case TESS_SCHEDULER_WARMUP_DECAY:
         return warmup(c, i);
     case TESS_SCHEDULER_WARMUP_COSINE:
+    case TESS_SCHEDULER_COSINE:
         return cosine(c, i);
     case TESS_SCHEDULER_ONE_CYCLE:
         return one_cycle(c, i);
@@ -112,6 +117,7 @@ bool tess_schedule_rests(conf *c)
     switch ((tess_scheduler_type)c->scheduler.type) {
     case TESS_SCHEDULER_NONE:
     case TESS_SCHEDULER_WARMUP_COSINE:
+    case TESS_SCHEDULER_COSINE:
         return c->optimizer.params.lr == 0;
     case TESS_SCHEDULER_WARMUP:
     case TESS_SCHEDULER_WARMUP_DECAY:

@@ -112,7 +112,8 @@ static int64_t checkpoints(const tess_config *c, bool resumes)
     const int64_t most = c->checkpoint.keep + 1 + c->checkpoint.keep_best;
     if (!c->checkpoint.dir) return 0;
     if (resumes || !c->checkpoint.every) return 1 + (c->checkpoint.keep_best && !resumes);
-    const int64_t made = c->steps == TESS_CONFIG_AUTO ? most : (c->steps - 1) / c->checkpoint.every + 1;
+    const int64_t made =
+        c->steps == TESS_CONFIG_AUTO ? most : (c->steps - 1) / tess_config_steps(c->checkpoint.every, c->steps) + 1;
     return made < most ? made : most;
 }
 
