@@ -113,3 +113,49 @@ TEST(cosine_of_transformers)
     CHECK(tess_schedule_lr(&c, 0) == 0 && tess_schedule_lr(&c, 1) == 2);
     tess_config_free(&c);
 }
+
+/* ---- other trainers ---- */
+
+/* Returns whether a key is so: "optimizer.params.lr 0.0002". */
+static bool key_is(const tess_config *c, const char *want)
+{
+    const char *key, *blank = strchr(want, ' ');
+    char *value;
+    for (size_t i = 0; tess_config_entry(c, i, &key, &value); i++) {
+        const bool this = strlen(key) == (size_t)(blank - want) && !strncmp(key, want, strlen(key));
+        json_t *met = value ? json_loads(value, JSON_DECODE_ANY, NULL) : NULL;
+        char *text = json_dumps(met, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
+        const bool same = this && text && !strcmp(text, blank + 1);
+        if (this && !same) CHECK_SAY("%s is %s", key, text);
+        json_decref(met);
+        free(text);
+        free(value);
+        if (this) return same;
+    }
+    return false;
+}
+
+TEST(files_of_other_trainers)
+{
+    for (struct rows r = rows_of(TESS_TESTS "/models/trainers.tsv"); rows_next(&r);) {
+        char said[8192];
+        const char *set[4] = {NULL};
+        size_t count = 0;
+        tess_config c;
+        for (char *word = strtok(r.column[1], " "); word && count < 4; word = strtok(NULL, " ")) set[count++] = word;
+        FILE *f = fopen(yaml_name, "wb");
+        CHECK(f && fputs(r.column[0], f) >= 0 && !fclose(f));
+        tess_error_clear();
+        notes_begin();
+        tess_status status = tess_config_load(yaml_name, set, count, &c);
+        if (status == TESS_OK) status = tess_config_resolve(&c, 1);
+        snprintf(said, sizeof said, "%s%s", notes_read(), tess_error_text());
+        unlink(yaml_name);
+        if ((status == TESS_OK) != !strcmp(r.column[2], "ok"))
+            CHECK_SAY("%s:%d: status %d: %s", r.path, r.line, status, said);
+        for (int k = 3; k < r.columns; k++)
+            if (*r.column[k] == '=' ? status != TESS_OK || !key_is(&c, r.column[k] + 1) : !strstr(said, r.column[k]))
+                CHECK_SAY("%s:%d: \"%s\" is not in \"%s\"", r.path, r.line, r.column[k], said);
+        tess_config_free(&c);
+    }
+}

@@ -210,3 +210,63 @@ TEST(help_of_a_group)
     FAILS(2, ("train", "--help", "datta"), "command line: --help datta: no such group of keys", "did you mean data?");
     FAILS(2, ("eval", "--help", "scheduler"), "command line: --help scheduler: this command does not use it");
 }
+
+static const char axolotl[] = "base_model: base/model\n"
+                              "datasets:\n"
+                              "  - path: pairs.csv\n"
+                              "adapter: lora\n"
+                              "lora_r: 2\n"
+                              "lora_alpha: 4\n"
+                              "lora_target_linear: true\n"
+                              "sequence_len: 16\n"
+                              "micro_batch_size: 2\n"
+                              "gradient_accumulation_steps: 2\n"
+                              "num_epochs: 2\n"
+                              "val_set_size: 0.2\n"
+                              "evals_per_epoch: 1\n"
+                              "saves_per_epoch: 1\n"
+                              "learning_rate: 1e-3\n"
+                              "warmup_ratio: 0.25\n"
+                              "bf16: false\n"
+                              "deepspeed: zero2.json\n"
+                              "output_dir: out\n";
+
+/* As their tools run them: the rate, the steps, what is evaluated and kept. */
+TEST(files_of_other_trainers_run)
+{
+    tiny_setup_trained();
+    CHECK_EQ(rename("out", "base"), 0);
+    FILE *f = fopen("pairs.csv", "w");
+    fprintf(f, "prompt,completion\n");
+    for (int i = 0; i < 20; i++) fprintf(f, "\"the %d,\",\"tile\nmoves\"\n", i);
+    fclose(f);
+    write_text("zero2.json", "{\"zero_optimization\": {\"stage\": 2}, \"gradient_clipping\": \"auto\"}");
+    write_text("run.yml", axolotl);
+    DONE("train", "run.yml");
+    CHECK_HAS(ran.err, "run.yml: lora_target_linear true: lora.targets \"all-linear\"\n");
+    CHECK_HAS(ran.out, "16 samples of up to 16 tokens");
+    json_t *all = read_metrics("out/metrics.jsonl"); /* 16 of 20 samples, 4 a step, twice */
+    CHECK_EQ(json_array_size(all), 8);
+    CHECK(number_of(all, 0, "lr") == 0);
+    CHECK_NEAR(number_of(all, 1, "lr"), 5e-4, 1e-12);
+    CHECK_NEAR(number_of(all, 5, "lr"), 5e-4, 1e-12); /* the middle of the cosine */
+    json_decref(all);
+    CHECK(exists("out/model/adapter_model.safetensors") && exists("out/checkpoints/step-00000004"));
+    DONE("estimate", "run.yml");
+    FAILS(2, ("train", "run.yml", "deepspeed=3"), "command line: deepspeed: unknown key");
+    write_text("trl.yaml", "model_name_or_path: base/model\n"
+                           "dataset_name: pairs.csv\n"
+                           "max_length: 16\n"
+                           "per_device_train_batch_size: 4\n"
+                           "max_steps: 4\n"
+                           "bf16: false\n"
+                           "save_strategy: 'no'\n"
+                           "output_dir: trl\n");
+    DONE("train", "trl.yaml");
+    all = read_metrics("trl/metrics.jsonl");
+    CHECK_EQ(json_array_size(all), 4);
+    CHECK_NEAR(number_of(all, 0, "lr"), 2e-5, 1e-12);
+    CHECK_NEAR(number_of(all, 3, "lr"), 5e-6, 1e-12); /* linear, to 0 behind the last step */
+    json_decref(all);
+    CHECK(!exists("trl/checkpoints"));
+}

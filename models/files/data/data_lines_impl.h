@@ -55,19 +55,20 @@ typedef struct tess_line {
 tess_status tess_rows_begin(tess_rows *r) TESS_NODISCARD;
 /* Closes the file. */
 void tess_rows_close(tess_rows *r);
-/* Records an error at a byte of a file and counts its line. `what` is freed. */
-tess_status tess_line_error(const tess_rows *rows, uint64_t byte, char *what);
 /* Finds the row behind `at`, which is 0 or where another row ends. */
 tess_status tess_row_next(const tess_rows *r, uint64_t at, tess_line *line) TESS_NODISCARD;
 /* Finds the row that begins at a byte of the file. */
 void tess_row_at(const tess_rows *r, uint64_t at, tess_line *line);
 
+/* data_text.c: records an error at a byte of a file and counts its line. `what` is freed. */
+tess_status tess_line_error(const tess_rows *rows, uint64_t byte, char *what);
+
 /* ---- data_table.c ------------------------------------------------------------------------------------------------ */
 
 /* Reads the names of the columns. */
 tess_status tess_table_begin(tess_rows *r) TESS_NODISCARD;
-/* Returns where a record ends. */
-uint64_t tess_record_end(const tess_rows *r, uint64_t at);
+/* Finds the record at or behind a byte. */
+void tess_record_next(const tess_rows *r, uint64_t at, tess_line *line);
 /* Makes an object of one. */
 tess_status tess_record_read(const tess_line *line, json_t **root) TESS_NODISCARD;
 

@@ -1,36 +1,8 @@
 /* A file as rows, one behind the other: the lines of a .jsonl, the elements of a .json's list, the records of a table.
- * Each is found in the mapped text by itself; lines are counted where an error names one. */
+ * Each is found in the mapped text by itself. */
 #include "models/files/data/data_lines_impl.h"
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- errors ---- */
-
-/* Lines are counted only here, where an error names one. */
-static uint64_t count_lines(const tess_map *file, uint64_t before)
-{
-    enum { STRETCH = 4 << 20 };
-    uint64_t lines = 0;
-    for (uint64_t at = 0; at < before; at += STRETCH) {
-        const uint8_t *begin = file->data + at, *p = begin;
-        const size_t bytes = before - at < STRETCH ? (size_t)(before - at) : STRETCH;
-        for (; (p = memchr(p, '\n', (size_t)(begin + bytes - p))); p++) lines++;
-        if (bytes == STRETCH) tess_map_forget(begin, bytes);
-    }
-    return lines;
-}
-
-tess_status tess_line_error(const tess_rows *rows, uint64_t byte, char *what)
-{
-    const tess_map *file = &rows->file;
-    const uint64_t line = 1 + count_lines(file, byte < file->bytes ? byte : file->bytes);
-    char *where =
-        tess_format("%s: line %llu, byte %llu", file->path, (unsigned long long)line, (unsigned long long)byte);
-    tess_status status = tess_error(TESS_INVALID, where, "%s", what);
-    free(where);
-    free(what);
-    return status;
-}
 
 #define BAD(byte, ...) tess_line_error(r, byte, tess_format(__VA_ARGS__))
 
@@ -111,19 +83,18 @@ static tess_status next_element(const tess_rows *r, uint64_t at, tess_line *line
 void tess_row_at(const tess_rows *r, uint64_t at, tess_line *line)
 {
     if (r->syntax == TESS_ROWS_LINES) return next_line(r, at, line);
-    const uint64_t end = r->syntax == TESS_ROWS_LIST ? behind_value(&r->file, at) : tess_record_end(r, at);
-    *line = (tess_line){r, at, (size_t)(end - at)};
+    if (r->syntax == TESS_ROWS_LIST)
+        *line = (tess_line){r, at, (size_t)(behind_value(&r->file, at) - at)};
+    else
+        tess_record_next(r, at, line);
 }
 
 tess_status tess_row_next(const tess_rows *r, uint64_t at, tess_line *line)
 {
-    const tess_map *f = &r->file;
     if (at < r->first) at = r->first;
     if (r->syntax == TESS_ROWS_LIST) return next_element(r, at, line);
     if (r->syntax == TESS_ROWS_LINES) return next_line(r, at, line), TESS_OK;
-    while (at < f->bytes && (f->data[at] == '\n' || f->data[at] == '\r')) at++;
-    *line = (tess_line){r, at, 0};
-    if (at < f->bytes) tess_row_at(r, at, line);
+    tess_record_next(r, at, line);
     return TESS_OK;
 }
 

@@ -33,12 +33,13 @@ static uint8_t separator_of(const tess_rows *r)
     return r->syntax == TESS_ROWS_TABS ? '\t' : ',';
 }
 
-uint64_t tess_record_end(const tess_rows *r, uint64_t at)
+void tess_record_next(const tess_rows *r, uint64_t at, tess_line *line)
 {
     const tess_map *f = &r->file;
-    uint64_t p = field_end(f, at, separator_of(r));
-    while (p < f->bytes && f->data[p] != '\n') p = field_end(f, p + 1, separator_of(r));
-    return p;
+    while (at < f->bytes && (f->data[at] == '\n' || f->data[at] == '\r')) at++;
+    uint64_t end = at < f->bytes ? field_end(f, at, separator_of(r)) : at;
+    while (end < f->bytes && f->data[end] != '\n') end = field_end(f, end + 1, separator_of(r));
+    *line = (tess_line){r, at, (size_t)(end - at)};
 }
 
 /* A field's text, which is [at, end) of the file, as a string of JSON. */
@@ -83,7 +84,7 @@ static tess_status read_record(const tess_line *line, json_t **fields)
 tess_status tess_table_begin(tess_rows *r)
 {
     tess_line line;
-    TESS_TRY(tess_row_next(r, 0, &line));
+    tess_record_next(r, r->first, &line);
     if (!line.length) return BAD(line.byte, "is empty, expected a line with the names of the columns");
     TESS_TRY(read_record(&line, &r->columns));
     for (size_t i = 0; i < json_array_size(r->columns); i++)

@@ -1,5 +1,5 @@
 /* The text of a file: mapped as it lies, or, of a .gz, unpacked once into a file beside it, as an index is made
- * (data_index_impl.h), and mapped under the name of the .gz. */
+ * (data_index_impl.h), and mapped under the name of the .gz. Errors at a byte of it, which name the line. */
 #include "models/files/data/data_lines_impl.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -92,4 +92,32 @@ tess_status tess_text_look(const char *path, tess_map *text)
     if (got > 0) *text = (tess_map){tess_strdup(path), mremap(data, LOOK, (size_t)got, 0), (size_t)got};
     if (got <= 0 && data != MAP_FAILED) munmap(data, LOOK);
     return got > 0 ? TESS_OK : not_whole(path, "its beginning cannot be read");
+}
+
+/* ---- errors ---- */
+
+/* Lines are counted only here, where an error names one. */
+static uint64_t count_lines(const tess_map *file, uint64_t before)
+{
+    enum { STRETCH = 4 << 20 };
+    uint64_t lines = 0;
+    for (uint64_t at = 0; at < before; at += STRETCH) {
+        const uint8_t *begin = file->data + at, *p = begin;
+        const size_t bytes = before - at < STRETCH ? (size_t)(before - at) : STRETCH;
+        for (; (p = memchr(p, '\n', (size_t)(begin + bytes - p))); p++) lines++;
+        if (bytes == STRETCH) tess_map_forget(begin, bytes);
+    }
+    return lines;
+}
+
+tess_status tess_line_error(const tess_rows *rows, uint64_t byte, char *what)
+{
+    const tess_map *file = &rows->file;
+    const uint64_t line = 1 + count_lines(file, byte < file->bytes ? byte : file->bytes);
+    char *where =
+        tess_format("%s: line %llu, byte %llu", file->path, (unsigned long long)line, (unsigned long long)byte);
+    tess_status status = tess_error(TESS_INVALID, where, "%s", what);
+    free(where);
+    free(what);
+    return status;
 }

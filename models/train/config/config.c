@@ -20,21 +20,6 @@ static tess_status unknown(const char *source, const char *path)
     return tess_error(TESS_INVALID, where, "unknown key, expected one that tessera train --help all lists");
 }
 
-/* Puts `value` at a dotted path below `object`, with the objects on the way; takes its reference. False when something
- * else than an object is in the way, or a name is not UTF-8. */
-static bool place(json_t *object, const char *path, json_t *value)
-{
-    char name[TESS_KEY_PATH];
-    for (const char *dot; (dot = strchr(path, '.')); path = dot + 1) {
-        snprintf(name, sizeof name, "%.*s", (int)(dot - path), path);
-        json_t *inner = json_object_get(object, name);
-        if (!inner && json_object_set_new(object, name, json_object()) == 0) inner = json_object_get(object, name);
-        object = inner;
-        if (!json_is_object(object)) break;
-    }
-    return json_object_set_new(object, path, value) == 0;
-}
-
 /* model.n_layer=4: changes the object that "model" holds, or what the directory that it names says. */
 static tess_status set_in_model(tess_config *c, const char *path, const char *text, const char *source)
 {
@@ -50,7 +35,7 @@ static tess_status set_in_model(tess_config *c, const char *path, const char *te
     json_t *model = c->model_json ? json_loads(c->model_json, 0, NULL) : json_object();
     json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
     if (!value) value = json_string(text);
-    bool placed = value && place(model, path, value);
+    bool placed = value && tess_key_place(model, path, value);
     if (placed) {
         free(c->model_json);
         c->model_json = json_dumps(model, JSON_COMPACT | JSON_REAL_PRECISION(17));
@@ -85,7 +70,7 @@ static tess_status set_in_tree(tess_config *c, const tess_key *k, const char *pa
 {
     json_t *tree = json_object(), *value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
     if (!value) value = json_string(text);
-    tess_status status = value && place(tree, path, value)
+    tess_status status = value && tess_key_place(tree, path, value)
                              ? tess_key_set(c, k, tree, source)
                              : tess_error(TESS_INVALID, source, "%s: cannot be set", k->path);
     json_decref(tree);
@@ -176,6 +161,21 @@ static void set_object(tess_config *c, json_t *object, const char *prefix, const
     }
 }
 
+static tess_status load_file(tess_config *c, const char *path);
+
+/* The file's members, or what they are of another trainer's; that one's file of DeepSpeed's comes first. */
+static tess_status set_root(tess_config *c, json_t *root, const char *path)
+{
+    json_t *deepspeed, *ours = tess_trainer_read(c, path, root, &deepspeed);
+    tess_status status = TESS_OK;
+    c->notes->theirs |= ours != NULL;
+    if (json_is_string(deepspeed)) status = load_file(c, json_string_value(deepspeed));
+    if (json_is_object(deepspeed)) set_object(c, deepspeed, "", path);
+    set_object(c, ours ? ours : root, "", path);
+    json_decref(ours);
+    return status;
+}
+
 static tess_status load_file(tess_config *c, const char *path)
 {
     char *text, where[512];
@@ -195,7 +195,7 @@ static tess_status load_file(tess_config *c, const char *path)
     } else if (!json_is_object(root)) {
         status = tess_error(TESS_INVALID, path, "a JSON list, expected an object");
     } else {
-        set_object(c, root, "", path);
+        status = set_root(c, root, path);
     }
 done:
     json_decref(root);
@@ -354,7 +354,7 @@ static tess_status resolve_schedule(tess_config *c)
     if (c->scheduler.params.warmup_max_lr == TESS_CONFIG_AUTO)
         c->scheduler.params.warmup_max_lr = c->optimizer.params.lr;
     if (c->scheduler.type == TESS_SCHEDULER_WARMUP_DECAY && c->optimizer.params.lr != 1e-3 &&
-        tess_key_how(c, "scheduler.params.warmup_max_lr") == TESS_KEY_PRESET)
+        tess_key_how(c, "scheduler.params.warmup_max_lr") == TESS_KEY_PRESET && !c->notes->theirs)
         tess_note("%s: scheduler.params.warmup_max_lr: %g, as optimizer.params.lr (DeepSpeed's WarmupDecayLR rises to "
                   "0.001 where it is not given)",
                   c->file, c->optimizer.params.lr);
@@ -488,6 +488,11 @@ tess_status tess_config_resolve(tess_config *c, int64_t ranks)
                c->checkpoint.resume ? "resume" : "every");
     TESS_TRY(check_steps(c, "trace.steps", c->trace.steps));
     TESS_TRY(check_steps(c, "digests.steps", c->digests.steps));
+    if (c->eval_every && !c->data.valid && c->notes->theirs) {
+        tess_note("%s: eval_every: without effect (data.valid=FILE, or a share of data.train, is what is evaluated on)",
+                  c->file);
+        c->eval_every = 0;
+    }
     if (c->eval_every && !c->data.valid) REFUSE(c, "data.valid", "missing, expected a path (eval_every needs it)");
     TESS_TRY(resolve_best(c));
     resolve_tiles(c);
@@ -527,7 +532,7 @@ tess_status tess_config_write(const tess_config *config, const char *path)
     json_t *root = json_object();
     for (size_t i = 0; i < tess_key_count; i++)
         if (tess_keys[i].state != TESS_KEY_IGNORED && !tess_key_of_another_optimizer(config, &tess_keys[i]))
-            TESS_ASSERT(place(root, tess_keys[i].path, tess_key_get(config, &tess_keys[i])));
+            TESS_ASSERT(tess_key_place(root, tess_keys[i].path, tess_key_get(config, &tess_keys[i])));
     char *text = dump(root), *fresh = tess_format("%s.new", path);
     json_decref(root);
     tess_status status = TESS_OK;

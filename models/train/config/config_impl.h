@@ -57,6 +57,9 @@ union tess_other_value {
 const tess_key *tess_key_find(const char *path);
 /* Returns whether keys have this path before a dot: "optimizer", "optimizer.params". */
 bool tess_key_is_group(const char *path);
+/* Puts `value` at a dotted path below `object`, with the objects on the way; takes its reference. False when something
+ * else than an object is in the way, or a name is not UTF-8. */
+bool tess_key_place(json_t *object, const char *path, json_t *value);
 /* Guesses the key that an unknown path was meant to be; NULL when there is no telling. */
 const char *tess_key_suggest(const char *path);
 /* The name in the object of a model that stands for the directory it is made from. */
@@ -89,6 +92,26 @@ tess_status tess_config_refused(const tess_config *c) TESS_NODISCARD;
 /* Reads a file's YAML as JSON; *root is a new reference. */
 tess_status tess_yaml_read(const char *path, const char *text, size_t size, json_t **root) TESS_NODISCARD;
 
+/* ---- trainer_table.c: keys of other trainers ---- */
+
+enum { TESS_TRAINER_AXOLOTL, TESS_TRAINER_TRL, TESS_TRAINERS };
+/* A row of trainer_keys.tsv, which says what its columns are. */
+typedef struct tess_trainer_row {
+    const char *names, *key, *rule, *preset[TESS_TRAINERS], *why;
+} tess_trainer_row;
+extern tess_trainer_row tess_trainer_rows[];
+extern size_t tess_trainer_row_count;
+/* Returns whether a row is of this name. */
+bool tess_trainer_row_is(const tess_trainer_row *r, const char *name);
+/* Returns the key that a name of other trainers means; NULL: there is no telling. */
+const char *tess_trainer_suggest(const char *name);
+
+/* ---- trainers.c ---- */
+
+/* Reads a file of Axolotl's or TRL's as an object of keys, which is the caller's, and says what became of each of its
+ * keys; what is wrong is kept. NULL: it is none. *deepspeed: the value of its key deepspeed, borrowed from `root`. */
+json_t *tess_trainer_read(tess_config *c, const char *path, const json_t *root, json_t **deepspeed);
+
 /* ---- optimizer_keys.c ---- */
 
 /* Returns whether it is a key of optimizer.params that the optimizer in force does not have. */
@@ -107,6 +130,7 @@ struct tess_config_notes {
     unsigned char mark[TESS_KEYS_MOST]; /* tess_key_mark */
     char *renamed;                      /* "OLD as NEW, ..." of the old spellings that were met; NULL: none */
     bool has_weights;                   /* the model, as far as resolving looked */
+    bool theirs;                        /* a file was another trainer's */
     tess_refusal *refused;              /* while sources are read */
     size_t refusals;
     bool more; /* than are kept */

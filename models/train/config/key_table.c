@@ -94,6 +94,19 @@ const tess_key *tess_key_find(const char *path)
     return NULL;
 }
 
+bool tess_key_place(json_t *object, const char *path, json_t *value)
+{
+    char name[TESS_KEY_PATH];
+    for (const char *dot; (dot = strchr(path, '.')); path = dot + 1) {
+        snprintf(name, sizeof name, "%.*s", (int)(dot - path), path);
+        json_t *inner = json_object_get(object, name);
+        if (!inner && json_object_set_new(object, name, json_object()) == 0) inner = json_object_get(object, name);
+        object = inner;
+        if (!json_is_object(object)) break;
+    }
+    return json_object_set_new(object, path, value) == 0;
+}
+
 bool tess_key_is_group(const char *path)
 {
     size_t n = strlen(path);
@@ -101,65 +114,6 @@ bool tess_key_is_group(const char *path)
         if (!strncmp(tess_keys[i].path, path, n) && tess_keys[i].path[n] == '.') return true;
     return false;
 }
-
-/* Names that other trainers use. */
-static const char *const aliases[][2] = {
-    {"learning_rate", "optimizer.params.lr"},
-    {"weight_decay", "optimizer.params.weight_decay"},
-    {"batch_size", "train_batch_size"},
-    {"micro_batch_size", "train_micro_batch_size_per_gpu"},
-    {"per_device_train_batch_size", "train_micro_batch_size_per_gpu"},
-    {"max_steps", "steps"},
-    {"num_steps", "steps"},
-    {"max_grad_norm", "gradient_clipping"},
-    {"clip_grad", "gradient_clipping"},
-    {"warmup_steps", "scheduler.params.warmup_num_steps"},
-    {"seq_len", "data.seq_length"},
-    {"context_length", "data.seq_length"},
-    {"max_seq_length", "data.seq_length"},
-    {"output_dir", "output"},
-    {"save_steps", "checkpoint.every"},
-    {"logging_steps", "log_every"},
-    {"eval_steps", "eval_every"},
-    {"num_train_epochs", "epochs"},
-    {"num_epochs", "epochs"},
-    {"lr_scheduler_type", "scheduler.type"},
-    {"model_name_or_path", "model"},
-    {"pretrained_model_name_or_path", "model"},
-    {"base_model", "model"},
-    {"dataset", "data.train"},
-    {"train_file", "data.train"},
-    {"validation_file", "data.valid"},
-    {"sequence_len", "data.seq_length"},
-    {"cutoff_len", "data.seq_length"},
-    {"lora_r", "lora.r"},
-    {"lora_alpha", "lora.alpha"},
-    {"lora_dropout", "lora.dropout"},
-    {"lora_target_modules", "lora.targets"},
-    {"use_dora", "lora.dora"},
-    {"use_rslora", "lora.rslora"},
-    {"gradient_checkpointing", "activation_checkpointing.enabled"},
-    {"context_parallel_size", "parallel.sequence"},
-    {"sequence_parallel", "activation_checkpointing.partition_activations"},
-    {"tensor_model_parallel_size", "parallel.tensor"},
-    {"pipeline_model_parallel_size", "parallel.pipeline"},
-    {"warmup_ratio", "scheduler.params.warmup_num_steps"},
-    {"packing", "data.pack_examples"},
-    {"sample_packing", "data.pack_examples"},
-    {"optim", "optimizer.type"},
-    {"dtype", "bf16.enabled"},
-    {"torch_dtype", "bf16.enabled"},
-    {"report_to", "tensorboard.enabled"},
-    {"target_modules", "lora.targets"},
-    {"modules_to_save", "lora.modules_to_save"},
-    {"resume_from_checkpoint", "checkpoint.resume"},
-    {"save_total_limit", "checkpoint.keep"},
-    {"load_best_model_at_end", "checkpoint.keep_best"},
-    {"per_device_eval_batch_size", "train_micro_batch_size_per_gpu"},
-    {"max_length", "data.seq_length"},
-    {"test_file", "data.valid"},
-    {"peft_config", "lora"},
-};
 
 /* The nearest among what stands beside `path` in its group; groups count. */
 static const char *nearest_sibling(const char *path, const char *leaf)
@@ -225,9 +179,9 @@ const char *tess_key_suggest(const char *path)
 {
     const char *dot = strrchr(path, '.'), *leaf = dot ? dot + 1 : path;
     if (!*leaf || strlen(leaf) > 63) return NULL; /* farther than tess_nearest measures */
-    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-        if (!strcasecmp(leaf, aliases[i][0])) return aliases[i][1];
-    const char *same = same_name(path, leaf);
+    const char *same = tess_key_find(leaf) || tess_key_is_group(leaf) ? NULL : tess_trainer_suggest(leaf);
+    if (same) return same;
+    same = same_name(path, leaf);
     if (!same) same = nearest_sibling(path, leaf);
     return same ? same : in_nearest_group(path);
 }

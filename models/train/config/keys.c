@@ -571,7 +571,7 @@ json_t *tess_key_get(const tess_config *c, const tess_key *k)
     case TESS_KEY_SIZE: {
         int64_t whole = *(const int64_t *)at;
         if (automatic && whole == TESS_CONFIG_AUTO) return json_string("auto");
-        if (k->kind == TESS_KEY_STEPS && whole < 0) return json_real((double)-whole * 1e-12);
+        if (k->kind == TESS_KEY_STEPS && whole < 0) return json_real((double)-whole / 1e12);
         return k->kind == TESS_KEY_SIZE ? get_size(whole) : json_integer(whole);
     }
     case TESS_KEY_REAL:
