@@ -381,6 +381,9 @@ TEST(lists_that_are_wrong)
         {"@/corpus.idx", "is a Megatron index, but its name ends in none of .bin, .txt, .jsonl, .json and .csv (give "
                          "the name that it shares"},
         {"@/corpus.dat", "is tokens in llm.c's format"},
+        {"@/t.parquet", "t.parquet: is there, and is a table in Parquet"},
+        {"@/t.parquet", "/t.parquet\").to_json(\""},
+        {"@/t.parquet", "/t.jsonl\")' makes lines of it)"},
         {"@/corpus.gz", "is a file of bytes in no format that is known here"},
     };
     struct buffer idx, bin;
@@ -393,6 +396,7 @@ TEST(lists_that_are_wrong)
     make_pair(&idx, &bin, 8, 10);
     make_llmc(&bin, 20240520, 1, 30);
     write_file("corpus.dat", bin.b, bin.n);
+    write_file("t.parquet", "PAR1\x15\0", 6);
     write_file("corpus.gz", "\x1f\x8b\0\0\0", 5);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (strstr(cases[i][0], ".idx")) write_file("corpus.idx", idx.b, idx.n); /* makes `corpus` a prefix */

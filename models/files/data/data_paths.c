@@ -184,6 +184,7 @@ static tess_status no_data(const char *path)
     TESS_TRY(tess_map_open(path, &map));
     const size_t look = map.bytes < 4096 ? map.bytes : 4096;
     const int32_t magic = map.bytes < 4 ? 0 : map.data[0] | map.data[1] << 8 | map.data[2] << 16 | map.data[3] << 24;
+    char *made = NULL;
     const char *what = "a file of bytes in no format that is known here",
                *hint =
                    "expected a .txt, .jsonl, .json or .csv, llm.c's .bin, or the prefix of Megatron's .bin and .idx";
@@ -193,15 +194,16 @@ static tess_status no_data(const char *path)
         what = "tokens in llm.c's format", hint = "give the file a name that ends in .bin";
     else if (map.bytes > 4 && !memcmp(map.data, "PAR1", 4))
         what = "a table in Parquet",
-        hint =
-            "python3 -c 'from datasets import Dataset as D; D.from_parquet(\"x.parquet\").to_json(\"x.jsonl\")' makes "
-            "lines of it";
+        hint = made = tess_format("python3 -c 'from datasets import Dataset as D; D.from_parquet(\"%s\").to_json(\"%.*s"
+                                  ".jsonl\")' makes lines of it",
+                                  path, (int)(strlen(path) - 8 * tess_ends(path, ".parquet")), path);
     else if (map.bytes > 0 && !memchr(map.data, 0, look))
         what = "a text, as far as its first bytes tell",
         hint = "if it is to be read as one, give it a name in .txt, or in .jsonl where each line is an object";
     tess_status status = tess_error(
         TESS_INVALID, path, "is there, and is %s, but its name ends in none of .bin, .txt, .jsonl, .json and .csv (%s)",
         what, hint);
+    free(made);
     tess_map_close(&map);
     return status;
 }
