@@ -166,7 +166,7 @@ static tess_status load_file(tess_config *c, const char *path);
 /* The file's members, or what they are of another trainer's; that one's file of DeepSpeed's comes first. */
 static tess_status set_root(tess_config *c, json_t *root, const char *path)
 {
-    json_t *deepspeed, *ours = tess_trainer_read(c, path, root, &deepspeed);
+    json_t *deepspeed = NULL, *ours = c->notes->theirs ? NULL : tess_trainer_read(c, path, root, &deepspeed);
     tess_status status = TESS_OK;
     c->notes->theirs |= ours != NULL;
     if (json_is_string(deepspeed)) status = load_file(c, json_string_value(deepspeed));
