@@ -8,8 +8,8 @@ const int fuzz_cases = 30000;
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     char *copy = fuzz_copy(data, bytes);
-    json_t *root = NULL, *again;
-    if (tess_yaml_read("run.yaml", copy, bytes, &root) == TESS_OK) {
+    json_t *root = NULL, *again, *lines = json_object();
+    if (tess_yaml_read("run.yaml", copy, bytes, &root, lines) == TESS_OK) {
         TESS_ASSERT(json_is_object(root));
         char *text = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
         TESS_ASSERT(text && (again = json_loads(text, JSON_ALLOW_NUL, NULL)) && json_equal(root, again));
@@ -18,6 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         fuzz_taken++;
     }
     json_decref(root);
+    json_decref(lines);
     free(copy);
     return 0;
 }

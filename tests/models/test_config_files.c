@@ -11,7 +11,7 @@ TEST(yaml_is_json)
     for (struct rows r = rows_of(TESS_TESTS "/models/yaml.tsv"); rows_next(&r);) {
         json_t *met, *want = json_loads(r.column[1], 0, NULL);
         tess_error_clear();
-        const tess_status status = tess_yaml_read("run.yaml", r.column[0], strlen(r.column[0]), &met);
+        const tess_status status = tess_yaml_read("run.yaml", r.column[0], strlen(r.column[0]), &met, NULL);
         char *text = json_dumps(met, JSON_COMPACT);
         if (want && (status != TESS_OK || !json_equal(met, want)))
             CHECK_SAY("%s:%d: %s%s", r.path, r.line, text ? text : "", tess_error_text());
@@ -31,11 +31,11 @@ TEST(yaml_that_swells)
     for (int i = 1; i < 10; i++)
         sprintf(text + strlen(text), "a%d: &a%d [*a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d]\n", i, i,
                 i - 1, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1);
-    CHECK_EQ(tess_yaml_read("run.yaml", text, strlen(text), &root), TESS_INVALID);
+    CHECK_EQ(tess_yaml_read("run.yaml", text, strlen(text), &root, NULL), TESS_INVALID);
     CHECK_HAS(tess_error_text(), "aliases that stand for more than 1048576 values");
     memset(text, '[', 1000);
     text[1000] = 0;
-    CHECK_EQ(tess_yaml_read("run.yaml", text, strlen(text), &root), TESS_INVALID);
+    CHECK_EQ(tess_yaml_read("run.yaml", text, strlen(text), &root, NULL), TESS_INVALID);
     CHECK_HAS(tess_error_text(), "more than 64 values inside one another");
 }
 
@@ -69,8 +69,20 @@ TEST(a_run_in_yaml)
     CHECK_EQ(tess_config_steps(c.eval_every, 40), 10);
     tess_config_free(&c);
     CHECK_EQ(load_yaml("train_batch_size: 8\nstesp: 3\n", &c), TESS_INVALID);
-    CHECK_STR(tess_error_text(), "run.yaml: stesp: unknown key (did you mean steps?)");
+    CHECK_STR(tess_error_text(), "run.yaml:2: stesp: unknown key (did you mean steps?)");
     tess_config_free(&c);
+    static const char *const wrong[][2] = {
+        {"steps: 3\noptimizer:\n  params:\n    lr: fast\n",
+         "run.yaml:4: optimizer.params.lr: \"fast\", expected a number"},
+        {"optimizer:\n  type: AdamW\n  parms: {lr: 1}\n", "run.yaml:3: optimizer.parms: unknown key"},
+        {"base_model: m\n\noptimizer: muon\n", "run.yaml:3: optimizer: \"muon\", expected one of"},
+        {"base_model: m\nseed: x\n", "run.yaml:2: seed: \"x\", expected a whole number"},
+        {"base_model: m\nlearning_rate: x\n", "run.yaml: optimizer.params.lr: \"x\", expected a number"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        CHECK_EQ(load_yaml(wrong[i][0], &c), TESS_INVALID);
+        CHECK_HAS(tess_error_text(), wrong[i][1]);
+        tess_config_free(&c);
+    }
 }
 
 /* Shares of all steps are rounded up, as transformers does. */

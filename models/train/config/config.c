@@ -13,7 +13,7 @@ enum { FILE_MOST = 16 << 20 }; /* a configuration with a model's object in it st
 
 static tess_status unknown(const char *source, const char *path)
 {
-    char where[512];
+    char where[1024];
     const char *meant = tess_key_suggest(path);
     snprintf(where, sizeof where, "%s: %.200s", source, path);
     if (meant) return tess_error(TESS_INVALID, where, "unknown key (did you mean %s?)", meant);
@@ -121,7 +121,7 @@ static void set_object(tess_config *c, json_t *object, const char *prefix, const
 static tess_status set_member(tess_config *c, json_t *value, const char *met, char path[static TESS_KEY_PATH],
                               const char *source, const tess_key **key)
 {
-    char where[512];
+    char where[1024];
     snprintf(where, sizeof where, "%s: %.200s", source, met);
     if ((*key = tess_key_find(path))) return tess_key_set(c, *key, value, source);
     if (strlen(path) > TESS_KEY_PATH - 2 || !tess_key_is_group(path)) return unknown(source, path);
@@ -146,17 +146,18 @@ static void set_object(tess_config *c, json_t *object, const char *prefix, const
     json_t *value;
     json_object_foreach(object, name, value)
     {
-        char met[TESS_KEY_PATH], path[TESS_KEY_PATH], where[512];
+        char met[TESS_KEY_PATH], path[TESS_KEY_PATH], where[1024], from[512];
         const tess_key *k = NULL;
         tess_status status;
         if (is_comment(name)) continue;
         bool whole = (size_t)snprintf(met, sizeof met, "%s%s", prefix, name) < sizeof met - 1;
         if (strcmp(tess_key_today(met, path), met)) tess_key_renamed(c, met, path);
-        snprintf(where, sizeof where, "%s: %.200s", source, met);
+        tess_key_source(c, source, met, from);
+        snprintf(where, sizeof where, "%s: %.200s", from, met);
         if (strchr(name, '.'))
             status = tess_error(TESS_INVALID, where, "a dotted name in a file, expected objects inside one another");
         else
-            status = whole ? set_member(c, value, met, path, source, &k) : unknown(source, path);
+            status = whole ? set_member(c, value, met, path, from, &k) : unknown(from, path);
         if (status != TESS_OK) tess_key_refuse(c, k, met);
     }
 }
@@ -181,12 +182,12 @@ static tess_status load_file(tess_config *c, const char *path)
     char *text, where[512];
     size_t size;
     json_error_t error;
-    json_t *root = NULL;
+    json_t *root = NULL, *lines = NULL;
     tess_status status;
     TESS_TRY_DONE(read_file(path, &text, &size));
     const size_t mark = size >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0; /* of the order of bytes */
     if (tess_ends(path, ".yaml") || tess_ends(path, ".yml"))
-        TESS_TRY_DONE(tess_yaml_read(path, text ? text : "", size, &root));
+        TESS_TRY_DONE(tess_yaml_read(path, text ? text : "", size, &root, lines = json_object()));
     else
         root = json_loadb(text + mark, size - mark, JSON_REJECT_DUPLICATES, &error);
     if (!root) {
@@ -195,10 +196,15 @@ static tess_status load_file(tess_config *c, const char *path)
     } else if (!json_is_object(root)) {
         status = tess_error(TESS_INVALID, path, "a JSON list, expected an object");
     } else {
+        json_t *outer = c->notes->lines;
+        const char *yaml = c->notes->yaml;
+        c->notes->lines = lines, c->notes->yaml = path;
         status = set_root(c, root, path);
+        c->notes->lines = outer, c->notes->yaml = yaml;
     }
 done:
     json_decref(root);
+    json_decref(lines);
     free(text);
     return status;
 }

@@ -79,6 +79,8 @@ json_t *tess_key_get(const tess_config *c, const tess_key *k);
 bool tess_key_is_preset(const tess_config *c, const tess_key *k);
 /* Records how a key came to its value. */
 tess_key_mark tess_key_how(const tess_config *c, const char *path);
+/* Writes where a key stands, "run.yaml:3", as far as that is known, else `source`. Returns `out`. */
+const char *tess_key_source(const tess_config *c, const char *source, const char *path, char out[static 512]);
 /* Keeps this thread's error as what is wrong with a key until all sources are read, since a later one may set it. `k`
  * is NULL where there is no such key; `name` is what it was called. */
 void tess_key_refuse(tess_config *c, const tess_key *k, const char *name);
@@ -89,8 +91,10 @@ tess_status tess_config_refused(const tess_config *c) TESS_NODISCARD;
 
 /* ---- yaml.c ---- */
 
-/* Reads a file's YAML as JSON; *root is a new reference. */
-tess_status tess_yaml_read(const char *path, const char *text, size_t size, json_t **root) TESS_NODISCARD;
+/* Reads a file's YAML as JSON; *root is a new reference. `lines`, an object unless NULL, gets the line of each key by
+ * its path. */
+tess_status tess_yaml_read(const char *path, const char *text, size_t size, json_t **root,
+                           json_t *lines) TESS_NODISCARD;
 
 /* ---- trainer_table.c: keys of other trainers ---- */
 
@@ -131,6 +135,8 @@ struct tess_config_notes {
     char *renamed;                      /* "OLD as NEW, ..." of the old spellings that were met; NULL: none */
     bool has_weights;                   /* the model, as far as resolving looked */
     bool theirs;                        /* a file was another trainer's */
+    json_t *lines;                      /* while a file of YAML is read: where its keys stand */
+    const char *yaml;                   /* that file */
     tess_refusal *refused;              /* while sources are read */
     size_t refusals;
     bool more; /* than are kept */

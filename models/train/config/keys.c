@@ -437,6 +437,16 @@ static tess_status refuse_absent(const tess_config *c, const tess_key *k, const 
 
 /* ---- what is refused ---- */
 
+const char *tess_key_source(const tess_config *c, const char *source, const char *path, char out[static 512])
+{
+    const json_t *line = json_object_get(c->notes->lines, path);
+    if (line)
+        snprintf(out, 512, "%.400s:%d", c->notes->yaml, (int)json_integer_value(line));
+    else
+        snprintf(out, 512, "%.500s", source);
+    return out;
+}
+
 void tess_key_refuse(tess_config *c, const tess_key *k, const char *name)
 {
     struct tess_config_notes *n = c->notes;

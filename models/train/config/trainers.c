@@ -24,12 +24,12 @@ struct file {
 
 static tess_status TESS_PRINTF(3, 4) refuse(struct file *f, const char *name, const char *format, ...)
 {
-    char where[512], what[600];
+    char where[1024], what[600], from[512];
     va_list ap;
     va_start(ap, format);
     vsnprintf(what, sizeof what, format, ap);
     va_end(ap);
-    snprintf(where, sizeof where, "%.300s: %.100s", f->path, name);
+    snprintf(where, sizeof where, "%s: %.100s", tess_key_source(f->c, f->path, name, from), name);
     return tess_error(TESS_INVALID, where, "%s", what);
 }
 

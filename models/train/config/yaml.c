@@ -15,7 +15,8 @@ struct reading {
     yaml_parser_t parser;
     yaml_event_t event;
     const char *path;
-    json_t *anchors;
+    json_t *anchors, *lines;
+    char at[TESS_KEY_PATH]; /* the path of the key at hand, with a dot behind it */
     size_t values, depth;
 };
 
@@ -136,8 +137,13 @@ static tess_status read_object(struct reading *r, json_t *object)
         }
         char *name = tess_format("%s", (const char *)r->event.data.scalar.value);
         json_t *value = NULL;
+        const size_t outer = strlen(r->at);
+        snprintf(r->at + outer, sizeof r->at - outer, "%s", name);
+        json_object_set_new(r->lines, r->at, json_integer((json_int_t)at.line + 1));
+        snprintf(r->at + outer, sizeof r->at - outer, "%s.", name);
         status = next(r);
         if (status == TESS_OK) status = read_value(r, &value);
+        r->at[outer] = 0;
         if (status == TESS_OK && !strcmp(name, "<<")) {
             json_decref(merged);
             merged = value, merged_at = at;
@@ -225,9 +231,9 @@ static tess_status read_stream(struct reading *r, json_t **root)
                                                   : bad(r, r->event.start_mark, "a second document, expected one");
 }
 
-tess_status tess_yaml_read(const char *path, const char *text, size_t size, json_t **root)
+tess_status tess_yaml_read(const char *path, const char *text, size_t size, json_t **root, json_t *lines)
 {
-    struct reading r = {.path = path, .anchors = json_object()};
+    struct reading r = {.path = path, .anchors = json_object(), .lines = lines};
     *root = NULL;
     TESS_ASSERT(yaml_parser_initialize(&r.parser));
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, size);
