@@ -14,11 +14,13 @@
 #define TESS_FIXTURES "tests/models/fixtures"
 #endif
 enum { B = 3, T = 21, VOCAB = 101, STEPS = 6, MOST = B }; /* of the fixtures */
-static const char *const families[] = {"llama3",       "llama-linear",  "qwen2",      "qwen3",     "mistral",
-                                       "qwen2-window", "qwen3-window",  "gemma2",     "gpt-neox",  "gpt-neox-serial",
-                                       "bert",         "bert-both",     "bert-label", "roberta",   "roberta-label",
-                                       "t5",           "t5-gated",      "mixtral",    "qwen3-moe", "qwen3-moe-step",
-                                       "qwen2-yarn",   "llama-dynamic", "phi3",       "phi3-short"};
+static const char *const families[] = {"llama3",       "llama-linear",  "qwen2",       "qwen3",      "mistral",
+                                       "qwen2-window", "qwen3-window",  "gemma2",      "gpt-neox",   "gpt-neox-serial",
+                                       "bert",         "bert-both",     "bert-label",  "roberta",    "roberta-label",
+                                       "t5",           "t5-gated",      "mixtral",     "qwen3-moe",  "qwen3-moe-step",
+                                       "qwen2-yarn",   "llama-dynamic", "phi3",        "phi3-short", "phi4",
+                                       "olmo2",        "olmo2-biases",  "olmo3",       "smollm3",    "smollm3-window",
+                                       "granite",      "gemma3",        "gemma3-older"};
 enum { FAMILIES = sizeof families / sizeof families[0] };
 
 /* A path below the fixtures' directory. */

@@ -13,12 +13,33 @@
 #ifndef TESS_FIXTURES
 #define TESS_FIXTURES "tests/models/fixtures"
 #endif
-static const char *const families[] = {
-    "families/llama3",   "families/llama-linear", "families/qwen2",     "families/qwen3",
-    "families/mistral",  "families/qwen2-window", "families/gemma2",    "families/qwen3-window",
-    "families/gpt-neox", "families/t5",           "families/t5-gated",  "families/gpt-neox-serial",
-    "gpt2-tiny",         "families/mixtral",      "families/qwen3-moe", "families/qwen3-moe-step",
-    "families/phi3",     "families/phi3-short"};
+static const char *const families[] = {"families/llama3",
+                                       "families/llama-linear",
+                                       "families/qwen2",
+                                       "families/qwen3",
+                                       "families/mistral",
+                                       "families/qwen2-window",
+                                       "families/gemma2",
+                                       "families/qwen3-window",
+                                       "families/gpt-neox",
+                                       "families/t5",
+                                       "families/t5-gated",
+                                       "families/gpt-neox-serial",
+                                       "gpt2-tiny",
+                                       "families/mixtral",
+                                       "families/qwen3-moe",
+                                       "families/qwen3-moe-step",
+                                       "families/phi3",
+                                       "families/phi3-short",
+                                       "families/phi4",
+                                       "families/olmo2",
+                                       "families/olmo2-biases",
+                                       "families/olmo3",
+                                       "families/smollm3",
+                                       "families/smollm3-window",
+                                       "families/granite",
+                                       "families/gemma3",
+                                       "families/gemma3-older"};
 #define OK(expr)                                                                                                       \
     do {                                                                                                               \
         if ((expr) != TESS_OK) {                                                                                       \
@@ -154,7 +175,7 @@ static void check_family(const char *family, bool bf16, double lead)
     const int tokens = (int)added(&of);
     /* Small blocks: the cache has several, windows reach over their ends, prompts are read in pieces. How the longest
      * text turns goes for its batch, so those that differ in it are alone. */
-    const int batch = strstr(family, "phi3") ? 1 : TEXTS;
+    const int batch = strstr(family, "phi") ? 1 : TEXTS;
     struct bench b = bench_open(
         family, bf16,
         (tess_writer_conf){.batch = batch, .longest = 30 + tokens - 1, .encoded = 30, .block = 16, .rows = 8});

@@ -38,6 +38,22 @@ static const char gpt_neox[] =
     "{\"model_type\": \"gpt_neox\", \"vocab_size\": 1009, \"num_hidden_layers\": 5, \"hidden_size\": 200,"
     "\"intermediate_size\": 520, \"num_attention_heads\": 10, \"rotary_pct\": 0.5, \"hidden_dropout\": 0.1,"
     "\"attention_dropout\": 0.1}";
+static const char gemma3[] =
+    "{\"model_type\": \"gemma3_text\", \"vocab_size\": 1009, \"num_hidden_layers\": 4, \"hidden_size\": 200,"
+    "\"intermediate_size\": 520, \"num_attention_heads\": 10, \"num_key_value_heads\": 5, \"head_dim\": 20,"
+    "\"sliding_window\": 40, \"sliding_window_pattern\": 2}";
+static const char olmo2[] =
+    "{\"model_type\": \"olmo2\", \"vocab_size\": 1009, \"num_hidden_layers\": 4, \"hidden_size\": 200,"
+    "\"intermediate_size\": 520, \"num_attention_heads\": 10, \"num_key_value_heads\": 5}";
+static const char smollm3[] =
+    "{\"model_type\": \"smollm3\", \"vocab_size\": 1009, \"num_hidden_layers\": 4, \"hidden_size\": 200,"
+    "\"intermediate_size\": 520, \"num_attention_heads\": 10, \"num_key_value_heads\": 5,"
+    "\"no_rope_layer_interval\": 2}";
+static const char granite[] =
+    "{\"model_type\": \"granite\", \"vocab_size\": 1009, \"num_hidden_layers\": 4, \"hidden_size\": 200,"
+    "\"intermediate_size\": 520, \"num_attention_heads\": 10, \"num_key_value_heads\": 5,"
+    "\"embedding_multiplier\": 12, \"residual_multiplier\": 0.22, \"attention_multiplier\": 0.1,"
+    "\"logits_scaling\": 4}";
 static const char mixtral[] =
     "{\"model_type\": \"mixtral\", \"vocab_size\": 1009, \"num_hidden_layers\": 3, \"hidden_size\": 200,"
     "\"intermediate_size\": 160, \"num_attention_heads\": 10, \"num_key_value_heads\": 5, \"num_local_experts\": 7,"
@@ -214,8 +230,9 @@ TEST(a_second_run_is_as_the_first)
 /* A cap with a disk, recomputed, layer by layer. */
 TEST(other_families_too)
 {
-    static const char *const others[] = {qwen3_moe, gemma2, gpt_neox, llama, qwen3, mixtral};
-    for (int k = 0; k < (SANITIZED ? 2 : 6); k++) {
+    static const char *const others[] = {qwen3_moe, gemma2, gpt_neox, llama,   qwen3,
+                                         mixtral,   gemma3, olmo2,    smollm3, granite};
+    for (int k = 0; k < (SANITIZED ? 2 : (int)(sizeof others / sizeof *others)); k++) {
         model = others[k];
         struct outcome whole = run(TESS_BF16, (struct layout){0}, 1, TESS_MACHINE_DEFAULT);
         CHECK_EQ(whole.status, TESS_OK);

@@ -40,9 +40,10 @@ static void check_near(const char *what)
 TEST(states_shared_out_have_the_same_bits)
 {
     char out[64], one[64];
-    static const char *const families[] = {"llama3", "gemma2", "gpt-neox", "mixtral"};
+    static const char *const families[] = {"llama3",  "gemma2", "gpt-neox", "mixtral",
+                                           "granite", "gemma3", "olmo2",    "smollm3"};
     snprintf(out, sizeof out, "out%s", weights), snprintf(one, sizeof one, "one%s", weights);
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 8; k++) {
         setup(families[k]);
         DONE_RANKS(2, "train", "run.json", "zero_optimization.stage=3");
         CHECK(same_file(out, one));
@@ -238,9 +239,9 @@ TEST(matrices_and_blocks_shared_out_are_near)
 {
     /* qwen3's norms of heads keep its attention whole on each rank, and so do experts; mistral has one head of k and v.
      */
-    static const char *const families[] = {"llama3", "gemma2",  "gpt-neox", "qwen3-moe-step",
-                                           "qwen3",  "mistral", "mixtral",  "phi3"};
-    for (int k = 0; k < 8; k++) {
+    static const char *const families[] = {"llama3",  "gemma2", "gpt-neox", "qwen3-moe-step", "qwen3",   "mistral",
+                                           "mixtral", "phi3",   "olmo2",    "smollm3",        "granite", "gemma3"};
+    for (int k = 0; k < 12; k++) {
         setup(families[k]);
         DONE_RANKS(2, "train", "run.json", "parallel.tensor=2");
         check_near(families[k]);

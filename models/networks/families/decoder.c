@@ -92,6 +92,13 @@ tess_status tess_decoder_check(const tess_family *f, const void *numbers, const 
     return tess_rotary_check(&c->rotary, turning_of(c), where);
 }
 
+static bool slides_where_none_is_named(const tess_decoder_config *c, const tess_decoder_traits *t, int64_t layer)
+{
+    const int64_t every = c->full_every ? c->full_every : t->full_every;
+    if (t->still_slide) return tess_layer_second(&c->still, layer);
+    return layer >= c->full_layers && (!every || (layer + 1) % every);
+}
+
 /* Without use_sliding_window the rest says nothing; layer_types says what max_window_layers does. */
 void tess_decoder_settle(const tess_family *f, void *numbers)
 {
@@ -101,11 +108,13 @@ void tess_decoder_settle(const tess_family *f, void *numbers)
     if (t->fused && (c->rotary.kind == TESS_ROTARY_SU || c->rotary.kind == TESS_ROPE_YARN))
         c->rotary.kind = TESS_ROPE_LONG; /* as such files first called it */
     if (t->asks_window && !c->use_window) c->window = 0;
-    if (!c->sliding.given && (c->window || t->every_second))
-        for (int64_t k = c->full_layers; k < layers; k += t->every_second ? 2 : 1) tess_layer_set(&c->sliding, k);
+    for (int64_t k = 0; k < layers && c->still_every && !c->still.given; k++)
+        if ((k + 1) % c->still_every == 0) tess_layer_set(&c->still, k);
+    for (int64_t k = 0; k < layers && !c->sliding.given && (c->window || t->full_every); k++)
+        if (slides_where_none_is_named(c, t, k)) tess_layer_set(&c->sliding, k);
     for (int64_t k = 0; k < layers && c->experts.every; k++)
         if ((k + 1) % c->experts.every) tess_layer_set(&c->experts.dense, k);
-    c->full_layers = 0;
+    c->full_layers = c->full_every = c->still_every = 0;
     c->experts.every = 1;
     c->experts.normalised |= t->normalised;
 }
@@ -138,16 +147,20 @@ static tess_tensor *norm(const struct block *b, const char *name, tess_tensor *x
     return shifted ? tess_rmsnorm_shifted(x, gain, 1, (float)b->c->eps) : tess_rmsnorm(x, gain, (float)b->c->eps);
 }
 
+static bool slides(const struct block *b)
+{
+    return b->c->window && tess_layer_second(&b->c->sliding, b->layer);
+}
+
 static tess_attention_conf attention_of(const struct block *b)
 {
     const tess_decoder_config *c = b->c;
-    const bool slides = c->window && tess_layer_second(&c->sliding, b->layer);
     return (tess_attention_conf){.heads = c->heads,
                                  .groups = groups_of(c),
-                                 .scale = b->traits->scaled ? (float)(1 / sqrt(c->query_scalar)) : 0,
+                                 .scale = (float)(b->traits->scaled ? 1 / sqrt(c->query_scalar) : c->attention_by),
                                  .dropout = (float)c->attention_dropout,
                                  .causal = true,
-                                 .window = slides ? c->window : 0,
+                                 .window = slides(b) ? c->window : 0,
                                  .cap = (float)c->attention_cap,
                                  .bounds = b->in->bounds,
                                  .cache = b->in->cache};
@@ -171,17 +184,22 @@ static tess_tensor *attend_apart(const struct block *b, tess_tensor *x, tess_rop
     tess_tensor *q = dense(b, "self_attn.q_proj", x, c->width, wide, bias);   // (B, T, heads*D)
     tess_tensor *k = dense(b, "self_attn.k_proj", x, c->width, narrow, bias); // (B, T, groups*D)
     tess_tensor *v = dense(b, "self_attn.v_proj", x, c->width, narrow, bias);
-    if (b->traits->head_norms) {
-        q = norm(b, "self_attn.q_norm.weight", q, D);
-        k = norm(b, "self_attn.k_norm.weight", k, D);
+    if (b->traits->head_norms || b->traits->whole_norms) {
+        q = norm(b, "self_attn.q_norm.weight", q, b->traits->head_norms ? D : wide);
+        k = norm(b, "self_attn.k_norm.weight", k, b->traits->head_norms ? D : narrow);
     }
+    if (tess_layer_second(&c->still, b->layer)) return tess_attention(q, k, v, attention_of(b));
     return tess_attention(tess_rope(q, turns), tess_rope(k, turns), v, attention_of(b));
 }
 
 static tess_tensor *attend(const struct block *b, tess_tensor *x)
 {
     const tess_decoder_config *c = b->c;
-    const tess_rope_conf turns = tess_rotary_of(&c->rotary, dim_of(c), turning_of(c), b->in);
+    tess_rope_conf turns = tess_rotary_of(&c->rotary, dim_of(c), turning_of(c), b->in);
+    if (slides(b) && c->sliding_base > 0) {
+        turns.base = (float)c->sliding_base;
+        turns.scaling = (tess_rope_scaling){TESS_ROPE_PLAIN};
+    }
     tess_tensor *y = (b->traits->fused ? attend_fused : attend_apart)(b, x, turns);
     return dense(b, "self_attn.o_proj", y, c->heads * dim_of(c), c->width, c->attention_bias); // (B, T, C)
 }
@@ -236,9 +254,11 @@ static tess_tensor *around(const struct block *b, tess_tensor *(*inner)(const st
                            tess_tensor *x, const char *before, const char *behind)
 {
     const int64_t width = b->c->width;
-    tess_tensor *y = inner(b, norm(b, before, x, width));
-    if (b->traits->norms_behind) y = norm(b, behind, y, width);
-    return tess_add(x, tess_dropout(y, (float)b->c->residual_dropout));
+    const tess_decoder_traits *t = b->traits;
+    tess_tensor *y = inner(b, t->norms_behind_alone ? x : norm(b, before, x, width));
+    if (t->norms_behind || t->norms_behind_alone) y = norm(b, behind, y, width);
+    y = tess_dropout(y, (float)b->c->residual_dropout);
+    return tess_add(x, b->c->residual_by > 0 ? tess_scaled(y, (float)b->c->residual_by) : y);
 }
 
 tess_tensor *tess_decoder_body(const tess_family *f, const void *numbers, tess_graph *g, const tess_network *in)
@@ -248,8 +268,9 @@ tess_tensor *tess_decoder_body(const tess_family *f, const void *numbers, tess_g
     struct block b = {c, traits, g, in, 0};
     tess_tensor *table =
         tess_param(g, "embed_tokens.weight", c->common.vocab, c->width, TESS_NORMAL((float)c->common.init));
-    tess_tensor *x = traits->scaled ? tess_embedding_scaled(in->ids, table, (float)sqrt((double)c->width))
-                                    : tess_embedding(in->ids, table, NULL); // (B, T, C)
+    const double by = traits->scaled ? sqrt((double)c->width) : c->embedding_by;
+    tess_tensor *x =
+        by > 0 ? tess_embedding_scaled(in->ids, table, (float)by) : tess_embedding(in->ids, table, NULL); // (B, T, C)
     for (; b.layer < c->common.layers; b.layer++) {
         char name[32];
         snprintf(name, sizeof name, "layers.%d", b.layer);
@@ -261,6 +282,14 @@ tess_tensor *tess_decoder_body(const tess_family *f, const void *numbers, tess_g
     }
     tess_block_end(g);
     return norm(&b, "norm.weight", x, c->width);
+}
+
+/* A factor of the rows is one of the logits. */
+tess_tensor *tess_decoder_transform(const void *numbers, tess_graph *g, tess_tensor *x)
+{
+    const tess_decoder_config *c = numbers;
+    (void)g;
+    return c->logits_over > 0 ? tess_scaled(x, (float)(1 / c->logits_over)) : x;
 }
 
 tess_head tess_decoder_head(const void *numbers, tess_graph *g)

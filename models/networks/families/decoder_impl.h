@@ -16,7 +16,13 @@ typedef struct tess_decoder_config {
     int64_t window; /* keys that a query sees, its own included, in layers that slide; 0: none does */
     tess_layers sliding;
     int64_t use_window, full_layers;               /* full_layers: layers before the first that slides */
+    int64_t full_every;                            /* as in the traits; 0: as these say */
+    double sliding_base;                           /* of positions in layers that slide; 0: as in the others */
+    tess_layers still;                             /* layers whose heads do not turn */
+    int64_t still_every;                           /* every n-th is one where config.json names none; 0: none is */
     double query_scalar, attention_cap, logit_cap; /* caps 0: none */
+    /* Factors, 0: there is none. Without attention_by logits of attention are over the root of a head's width. */
+    double embedding_by, residual_by, attention_by, logits_over;
     struct {
         int64_t count, chosen, inner, normalised;
         int64_t balanced; /* a loss draws rows to all of them alike, of this weight: */
@@ -29,17 +35,20 @@ extern const tess_field tess_decoder_fields[];
 
 /* How a family's block differs. */
 typedef struct tess_decoder_traits {
-    bool qkv_bias;       /* whatever attention_bias says */
-    bool head_norms;     /* of every head of q and k, before they turn */
-    bool norms_behind;   /* of what attention and the mlp make too, which gives theirs other names */
-    bool gains_from_one; /* a norm's gain is 1 + its weight */
-    bool scaled;         /* logits of attention are over sqrt(query_scalar), embeddings times sqrt(width) */
-    bool fused;          /* q, k and v are one matrix, and so are gate and up */
-    bool asks_window;    /* without use_sliding_window no layer slides */
-    bool every_second;   /* layers slide, from the first on, where config.json does not say which do */
-    bool normalised;     /* weights of a row's experts, whatever norm_topk_prob says */
-    bool some_dense;     /* experts may be in some layers only */
-    const char *count;   /* what the number of experts is called; NULL: there are none */
+    bool qkv_bias;           /* whatever attention_bias says */
+    bool head_norms;         /* of every head of q and k, before they turn */
+    bool whole_norms;        /* of all of q and of all of k */
+    bool norms_behind;       /* of what attention and the mlp make too, which gives theirs other names */
+    bool norms_behind_alone; /* and no others */
+    bool gains_from_one;     /* a norm's gain is 1 + its weight */
+    bool scaled;             /* logits of attention are over sqrt(query_scalar), embeddings times sqrt(width) */
+    bool fused;              /* q, k and v are one matrix, and so are gate and up */
+    bool asks_window;        /* without use_sliding_window no layer slides */
+    bool still_slide;        /* layers without positions slide, where config.json does not say which do, */
+    int full_every;          /* or all but every n-th do; 0: all */
+    bool normalised;         /* weights of a row's experts, whatever norm_topk_prob says */
+    bool some_dense;         /* experts may be in some layers only */
+    const char *count;       /* what the number of experts is called; NULL: there are none */
     const char *router, *gate, *up,
         *down; /* experts' parameters behind the layer's name; a star is an expert's number */
 } tess_decoder_traits;
@@ -50,11 +59,12 @@ typedef struct tess_decoder_traits {
 #define TESS_DECODER_FAMILY                                                                                            \
     .prefix = "model.", .shared = tess_decoder_fields, .rotary = tess_rotary_fields,                                   \
     .numbers = sizeof(tess_decoder_config), .settle = tess_decoder_settle, .check = tess_decoder_check,                \
-    .body = tess_decoder_body, .head = tess_decoder_head, .bare = "lm_head.weight",                                    \
-    .extra = "*.rotary_emb.inv_freq lm_head.weight"
+    .body = tess_decoder_body, .transform = tess_decoder_transform, .head = tess_decoder_head,                         \
+    .bare = "lm_head.weight", .extra = "*.rotary_emb.inv_freq lm_head.weight"
 void tess_decoder_settle(const tess_family *f, void *numbers);
 tess_status tess_decoder_check(const tess_family *f, const void *numbers, const char *where) TESS_NODISCARD;
 tess_tensor *tess_decoder_body(const tess_family *f, const void *numbers, tess_graph *g, const tess_network *in);
+tess_tensor *tess_decoder_transform(const void *numbers, tess_graph *g, tess_tensor *x);
 tess_head tess_decoder_head(const void *numbers, tess_graph *g);
 
 #endif

@@ -170,33 +170,137 @@ const tess_family tess_family_phi3 = {.type = "phi3",
 /* ---- Gemma 2: a Llama with norms behind attention and mlp too, whose logits are capped; every second layer slides
  * ---- */
 
+/* Those of Gemma 3 too. */
+#define GEMMA                                                                                                          \
+    {"hidden_size", TESS_FIELD_INT, AT(width), 2304, 1, NULL},                                                         \
+        {"intermediate_size", TESS_FIELD_INT, AT(inner), 9216, 1, NULL},                                               \
+        {"num_hidden_layers", TESS_FIELD_INT, AT(common.layers), 26, 1, NULL},                                         \
+        {"num_attention_heads", TESS_FIELD_INT, AT(heads), 8, 1, NULL},                                                \
+        {"num_key_value_heads", TESS_FIELD_INT, AT(groups), 4, 1, NULL},                                               \
+        {"head_dim", TESS_FIELD_INT, AT(dim), 256, 1, NULL},                                                           \
+        {"hidden_activation", TESS_FIELD_ACTIVATION, AT(activation), TESS_ACTIVATION_GELU_TANH, 0, NULL},              \
+        {"tie_word_embeddings", TESS_FIELD_BOOL, AT(common.tied), 1, 0, NULL},                                         \
+        {"attention_bias", TESS_FIELD_BOOL, AT(attention_bias), 0, 0, NULL},                                           \
+        {"query_pre_attn_scalar", TESS_FIELD_REAL, AT(query_scalar), 256, 0, NULL},                                    \
+        {"sliding_window", TESS_FIELD_OPTIONAL, AT(window), 4096, 1, NULL},                                            \
+        {"layer_types", TESS_FIELD_LAYERS, AT(sliding), 0, 0, TESS_DECODER_LAYER_TYPES},                               \
+    {                                                                                                                  \
+        "use_bidirectional_attention", TESS_FIELD_ONLY, 0, 0, 0, "false"                                               \
+    }
 static const tess_field gemma2[] = {
     {"vocab_size", TESS_FIELD_INT, AT(common.vocab), 256000, 1, NULL},
-    {"hidden_size", TESS_FIELD_INT, AT(width), 2304, 1, NULL},
-    {"intermediate_size", TESS_FIELD_INT, AT(inner), 9216, 1, NULL},
-    {"num_hidden_layers", TESS_FIELD_INT, AT(common.layers), 26, 1, NULL},
-    {"num_attention_heads", TESS_FIELD_INT, AT(heads), 8, 1, NULL},
-    {"num_key_value_heads", TESS_FIELD_INT, AT(groups), 4, 1, NULL},
-    {"head_dim", TESS_FIELD_INT, AT(dim), 256, 1, NULL},
-    {"hidden_activation", TESS_FIELD_ACTIVATION, AT(activation), TESS_ACTIVATION_GELU_TANH, 0, NULL},
     {"max_position_embeddings", TESS_FIELD_INT, AT(rotary.trained_positions), 8192, 1, NULL},
-    {"tie_word_embeddings", TESS_FIELD_BOOL, AT(common.tied), 1, 0, NULL},
-    {"attention_bias", TESS_FIELD_BOOL, AT(attention_bias), 0, 0, NULL},
-    {"query_pre_attn_scalar", TESS_FIELD_REAL, AT(query_scalar), 256, 0, NULL},
     {"attn_logit_softcapping", TESS_FIELD_OPTIONAL_REAL, AT(attention_cap), 50, 0, NULL},
     {"final_logit_softcapping", TESS_FIELD_OPTIONAL_REAL, AT(logit_cap), 30, 0, NULL},
-    {"sliding_window", TESS_FIELD_OPTIONAL, AT(window), 4096, 1, NULL},
     {"sliding_window_size", TESS_FIELD_ALIAS, 0, 0, 0, "sliding_window"},
-    {"layer_types", TESS_FIELD_LAYERS, AT(sliding), 0, 0, TESS_DECODER_LAYER_TYPES},
-    {"use_bidirectional_attention", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+    GEMMA,
     END};
 /* Older files carry the former beside hidden_activation; the latter is generation's. */
-static const char gemma2_ignored[] = "hidden_act cache_implementation";
+static const char gemma_ignored[] = "hidden_act cache_implementation";
 static const tess_decoder_traits gemma2_traits = {
-    .norms_behind = true, .gains_from_one = true, .scaled = true, .every_second = true};
+    .norms_behind = true, .gains_from_one = true, .scaled = true, .full_every = 2};
 const tess_family tess_family_gemma2 = {.type = "gemma2",
                                         .architecture = "Gemma2ForCausalLM",
                                         .field = gemma2,
-                                        .ignored = gemma2_ignored,
+                                        .ignored = gemma_ignored,
                                         .traits = &gemma2_traits,
                                         TESS_DECODER_FAMILY};
+
+/* ---- Gemma 3, as it reads text: norms of heads too; all layers but every sixth slide, and their positions turn by a
+ * base of their own ---- */
+
+/* Positions of layers that slide turn by a base of their own; those of the others are rope_parameters as elsewhere. */
+#define POSITIONS_THAT_SLIDE(base)                                                                                     \
+    {"rope_parameters.full_attention", TESS_FIELD_ALIAS, 0, 0, 0, "rope_parameters"},                                  \
+        {"rope_parameters.sliding_attention", TESS_FIELD_OBJECT, 0, 0, 0, NULL},                                       \
+        {"rope_parameters.sliding_attention.rope_type", TESS_FIELD_ONLY, 0, 0, 0, "\"default\""},                      \
+    {                                                                                                                  \
+        "rope_parameters.sliding_attention.rope_theta", TESS_FIELD_REAL, AT(sliding_base), base, 1, NULL               \
+    }
+static const tess_field gemma3[] = {
+    {"vocab_size", TESS_FIELD_INT, AT(common.vocab), 262208, 1, NULL},
+    {"max_position_embeddings", TESS_FIELD_INT, AT(rotary.trained_positions), 131072, 1, NULL},
+    {"rope_theta", TESS_FIELD_REAL, AT(rotary.base), 1e6, 1, NULL},
+    POSITIONS_THAT_SLIDE(10000),
+    {"rope_local_base_freq", TESS_FIELD_ALIAS, 0, 0, 0, "rope_parameters.sliding_attention.rope_theta"},
+    {"attn_logit_softcapping", TESS_FIELD_ONLY, 0, 0, 0, "null"}, /* the library never applies one */
+    {"final_logit_softcapping", TESS_FIELD_OPTIONAL_REAL, AT(logit_cap), 0, 0, NULL},
+    {"sliding_window_pattern", TESS_FIELD_INT, AT(full_every), 6, 1, NULL},
+    GEMMA,
+    END};
+static const tess_decoder_traits gemma3_traits = {
+    .head_norms = true, .norms_behind = true, .gains_from_one = true, .scaled = true, .full_every = 6};
+const tess_family tess_family_gemma3 = {.type = "gemma3_text",
+                                        .architecture = "Gemma3ForCausalLM",
+                                        .field = gemma3,
+                                        .ignored = gemma_ignored,
+                                        .traits = &gemma3_traits,
+                                        TESS_DECODER_FAMILY};
+
+/* ---- OLMo 2: norms behind attention and mlp alone, and of all of q and of all of k ---- */
+
+static const tess_field olmo2[] = {{"vocab_size", TESS_FIELD_INT, AT(common.vocab), 50304, 1, NULL},
+                                   {"rms_norm_eps", TESS_FIELD_REAL, AT(eps), 1e-5, 0, NULL},
+                                   {"attention_bias", TESS_FIELD_BOOL, AT(attention_bias), 0, 0, NULL},
+                                   END};
+static const tess_decoder_traits olmo2_traits = {.whole_norms = true, .norms_behind_alone = true};
+const tess_family tess_family_olmo2 = {
+    .type = "olmo2", .architecture = "Olmo2ForCausalLM", .field = olmo2, .traits = &olmo2_traits, TESS_DECODER_FAMILY};
+
+/* ---- OLMo 3: the same, and all layers but every fourth slide, with positions that nothing stretches ---- */
+
+static const tess_field olmo3[] = {{"vocab_size", TESS_FIELD_INT, AT(common.vocab), 50304, 1, NULL},
+                                   {"rms_norm_eps", TESS_FIELD_REAL, AT(eps), 1e-5, 0, NULL},
+                                   {"attention_bias", TESS_FIELD_BOOL, AT(attention_bias), 0, 0, NULL},
+                                   {"rope_theta", TESS_FIELD_REAL, AT(rotary.base), 5e5, 1, NULL},
+                                   POSITIONS_THAT_SLIDE(5e5),
+                                   {"sliding_window", TESS_FIELD_OPTIONAL, AT(window), 4096, 1, NULL},
+                                   {"layer_types", TESS_FIELD_LAYERS, AT(sliding), 0, 0, TESS_DECODER_LAYER_TYPES},
+                                   END};
+static const tess_decoder_traits olmo3_traits = {.whole_norms = true, .norms_behind_alone = true, .full_every = 4};
+const tess_family tess_family_olmo3 = {
+    .type = "olmo3", .architecture = "Olmo3ForCausalLM", .field = olmo3, .traits = &olmo3_traits, TESS_DECODER_FAMILY};
+
+/* ---- SmolLM3: a Llama some of whose layers know no positions ---- */
+
+static const tess_field smollm3[] = {
+    {"vocab_size", TESS_FIELD_INT, AT(common.vocab), 128256, 1, NULL},
+    {"hidden_size", TESS_FIELD_INT, AT(width), 2048, 1, NULL},
+    {"num_hidden_layers", TESS_FIELD_INT, AT(common.layers), 36, 1, NULL},
+    {"num_attention_heads", TESS_FIELD_INT, AT(heads), 16, 1, NULL},
+    {"num_key_value_heads", TESS_FIELD_OPTIONAL, AT(groups), 4, 1, NULL},
+    {"max_position_embeddings", TESS_FIELD_INT, AT(rotary.trained_positions), 32768, 1, NULL},
+    {"rope_theta", TESS_FIELD_REAL, AT(rotary.base), 2e6, 1, NULL},
+    {"tie_word_embeddings", TESS_FIELD_BOOL, AT(common.tied), 1, 0, NULL},
+    {"attention_bias", TESS_FIELD_BOOL, AT(attention_bias), 0, 0, NULL},
+    {"mlp_bias", TESS_FIELD_BOOL, AT(mlp_bias), 0, 0, NULL},
+    {"use_sliding_window", TESS_FIELD_BOOL, AT(use_window), 0, 0, NULL},
+    {"sliding_window", TESS_FIELD_OPTIONAL, AT(window), 0, 1, NULL},
+    {"layer_types", TESS_FIELD_LAYERS, AT(sliding), 0, 0, TESS_DECODER_LAYER_TYPES},
+    {"no_rope_layers", TESS_FIELD_LAYERS, AT(still), 0, 0, "1 0"},
+    {"no_rope_layer_interval", TESS_FIELD_INT, AT(still_every), 4, 1, NULL},
+    END};
+static const char smollm3_ignored[] = "max_window_layers"; /* the library reads layer_types alone */
+static const tess_decoder_traits smollm3_traits = {.asks_window = true, .still_slide = true};
+const tess_family tess_family_smollm3 = {.type = "smollm3",
+                                         .architecture = "SmolLM3ForCausalLM",
+                                         .field = smollm3,
+                                         .ignored = smollm3_ignored,
+                                         .traits = &smollm3_traits,
+                                         TESS_DECODER_FAMILY};
+
+/* ---- Granite: a Llama with a factor of embeddings, of what a layer adds, of attention's logits, and of logits ---- */
+
+static const tess_field granite[] = {{"vocab_size", TESS_FIELD_INT, AT(common.vocab), 32000, 1, NULL},
+                                     {"attention_bias", TESS_FIELD_BOOL, AT(attention_bias), 0, 0, NULL},
+                                     {"mlp_bias", TESS_FIELD_BOOL, AT(mlp_bias), 0, 0, NULL},
+                                     {"embedding_multiplier", TESS_FIELD_OPTIONAL_REAL, AT(embedding_by), 1, 0, NULL},
+                                     {"residual_multiplier", TESS_FIELD_OPTIONAL_REAL, AT(residual_by), 1, 0, NULL},
+                                     {"attention_multiplier", TESS_FIELD_OPTIONAL_REAL, AT(attention_by), 1, 0, NULL},
+                                     {"logits_scaling", TESS_FIELD_OPTIONAL_REAL, AT(logits_over), 1, 0, NULL},
+                                     END};
+const tess_family tess_family_granite = {.type = "granite",
+                                         .architecture = "GraniteForCausalLM",
+                                         .field = granite,
+                                         .traits = &(const tess_decoder_traits){0},
+                                         TESS_DECODER_FAMILY};

@@ -159,17 +159,13 @@ static tess_tensor *put_beside(void *of, tess_tensor *x, tess_tensor *w, tess_te
 /* What PEFT takes where nothing is said, by the type of a model. */
 static const char *preset_targets(const tess_model *m)
 {
-    static const char *const preset[][2] = {{"bert", "[\"query\", \"value\"]"},
-                                            {"gemma2", "[\"q_proj\", \"v_proj\"]"},
-                                            {"gpt2", "[\"c_attn\"]"},
-                                            {"gpt_neox", "[\"query_key_value\"]"},
-                                            {"llama", "[\"q_proj\", \"v_proj\"]"},
-                                            {"mistral", "[\"q_proj\", \"v_proj\"]"},
-                                            {"mixtral", "[\"q_proj\", \"v_proj\"]"},
-                                            {"qwen2", "[\"q_proj\", \"v_proj\"]"},
-                                            {"qwen3", "[\"q_proj\", \"v_proj\"]"},
-                                            {"roberta", "[\"query\", \"value\"]"},
-                                            {"t5", "[\"q\", \"v\"]"}};
+    static const char *const preset[][2] = {
+        {"bert", "[\"query\", \"value\"]"},          {"gemma2", "[\"q_proj\", \"v_proj\"]"},
+        {"gemma3_text", "[\"q_proj\", \"v_proj\"]"}, {"gpt2", "[\"c_attn\"]"},
+        {"gpt_neox", "[\"query_key_value\"]"},       {"llama", "[\"q_proj\", \"v_proj\"]"},
+        {"mistral", "[\"q_proj\", \"v_proj\"]"},     {"mixtral", "[\"q_proj\", \"v_proj\"]"},
+        {"qwen2", "[\"q_proj\", \"v_proj\"]"},       {"qwen3", "[\"q_proj\", \"v_proj\"]"},
+        {"roberta", "[\"query\", \"value\"]"},       {"t5", "[\"q\", \"v\"]"}};
     for (size_t i = 0; i < sizeof preset / sizeof *preset; i++)
         if (!strcmp(preset[i][0], m->family->type)) return preset[i][1];
     return NULL;

@@ -171,7 +171,9 @@ static size_t word_of(const char *words, int64_t k, const char **word)
 static tess_status read_choice(const char *where, const char *name, const json_t *value, const char *words,
                                int64_t *out)
 {
-    const char *given = json_is_string(value) ? json_string_value(value) : "", *word;
+    char number[24] = "";
+    if (json_is_integer(value)) snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
+    const char *given = json_is_string(value) ? json_string_value(value) : number, *word;
     size_t n;
     for (*out = 0; (n = word_of(words, *out, &word)) > 0; ++*out)
         if (strlen(given) == n && !strncmp(word, given, n)) return TESS_OK;

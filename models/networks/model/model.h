@@ -25,9 +25,9 @@ typedef enum tess_field_kind {
     TESS_FIELD_BOOL,
     TESS_FIELD_MEMBERS, /* how many members an object has */
     TESS_FIELD_ACTIVATION,
-    TESS_FIELD_CHOICE,        /* one of the words in `text`, between blanks: its place there */
-    TESS_FIELD_OBJECT,        /* its members are the fields NAME.MEMBER; null is an empty one */
-    TESS_FIELD_LAYERS,        /* a word a layer, each one of the two in `text`, into a tess_layers; or null */
+    TESS_FIELD_CHOICE, /* one of the words in `text`, between blanks: its place there */
+    TESS_FIELD_OBJECT, /* its members are the fields NAME.MEMBER; null is an empty one */
+    TESS_FIELD_LAYERS, /* a word a layer (or a number), each one of the two in `text`, into a tess_layers; or null */
     TESS_FIELD_LAYER_NUMBERS, /* a list of layers, from 0, into a tess_layers; or null. `text` says what they are */
     TESS_FIELD_LIST,          /* a list of reals above `least`, or null, into a tess_list */
     TESS_FIELD_ALIAS,         /* another name of the field in `text` */
@@ -156,7 +156,7 @@ tess_status tess_heads_check(const char *where, const char *width, int64_t wide,
 
 /* ---- a model ----------------------------------------------------------------------------------------------------- */
 
-enum { TESS_MODEL_NUMBERS = 2048 };
+enum { TESS_MODEL_NUMBERS = 4096 };
 struct tess_model {
     const tess_family *family;
     char *dir;                  /* NULL: from an object */
