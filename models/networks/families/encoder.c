@@ -45,8 +45,18 @@ tess_tensor *tess_encoder_drop(const tess_encoder *c, tess_tensor *x)
     return tess_dropout(x, (float)(c->classifier_dropout < 0 ? c->hidden_dropout : c->classifier_dropout));
 }
 
+const bool tess_encoder_norms_before = true;
+
+/* A layer on its way: `before`, its norms come before attention and mlp. */
+struct layer {
+    const tess_encoder *c;
+    tess_graph *g;
+    char name[64];
+    bool before;
+};
+
 /* Token, place and kind of segment, each a row of its own table. */
-static tess_tensor *embed(const tess_encoder *c, tess_graph *g, const tess_network *in)
+static tess_tensor *embed(const tess_encoder *c, tess_graph *g, const tess_network *in, bool before)
 {
     const tess_init init = TESS_NORMAL((float)c->common.init);
     tess_tensor *words = tess_param(g, "embeddings.word_embeddings.weight", c->common.vocab, c->width, init);
@@ -54,26 +64,33 @@ static tess_tensor *embed(const tess_encoder *c, tess_graph *g, const tess_netwo
     tess_tensor *types = tess_param(g, "embeddings.token_type_embeddings.weight", c->types, c->width, init);
     tess_tensor *x = tess_embed(in, words, places); // (B, T, C)
     x = tess_add(x, tess_embedding(in->segments, types, NULL));
-    x = tess_norm(g, x, c->width, c->eps, "embeddings.LayerNorm");
+    if (!before) x = tess_norm(g, x, c->width, c->eps, "embeddings.LayerNorm");
     return tess_dropout(x, (float)c->hidden_dropout);
 }
 
-/* The matrix NAME of what x was made of, dropped, added to x, and the norm of the sum. */
-static tess_tensor *join(const tess_encoder *c, tess_graph *g, const char *block, const char *name, tess_tensor *x,
-                         tess_tensor *y, int64_t inner)
+/* What attention or the mlp reads: x, or its norm NAME. */
+static tess_tensor *enter(const struct layer *l, const char *name, tess_tensor *x)
 {
-    y = tess_dense(g, y, inner, c->width, c->common.init, TESS_BIAS_BEHIND, "%s.%s.dense", block, name);
-    y = tess_dropout(y, (float)c->hidden_dropout);
-    return tess_norm(g, tess_add(y, x), c->width, c->eps, "%s.%s.LayerNorm", block, name);
+    return l->before ? tess_norm(l->g, x, l->c->width, l->c->eps, "%s.%s", l->name, name) : x;
 }
 
-static tess_tensor *attend(const tess_encoder *c, tess_graph *g, const char *block, tess_tensor *x, tess_tensor *bounds)
+/* The matrix NAME of what was made of x, dropped, added to x, and the norm of the sum. */
+static tess_tensor *join(const struct layer *l, const char *name, tess_tensor *x, tess_tensor *y, int64_t inner)
+{
+    const tess_encoder *c = l->c;
+    y = tess_dense(l->g, y, inner, c->width, c->common.init, TESS_BIAS_BEHIND, "%s.%s.dense", l->name, name);
+    y = tess_add(tess_dropout(y, (float)c->hidden_dropout), x);
+    return l->before ? y : tess_norm(l->g, y, c->width, c->eps, "%s.%s.LayerNorm", l->name, name);
+}
+
+static tess_tensor *attend(const struct layer *l, tess_tensor *x, tess_tensor *bounds)
 {
     static const char *const part[] = {"query", "key", "value"};
+    const tess_encoder *c = l->c;
     tess_tensor *p[3];
     for (int k = 0; k < 3; k++) // (B, T, C)
-        p[k] = tess_dense(g, x, c->width, c->width, c->common.init, TESS_BIAS_BEHIND, "%s.attention.self.%s", block,
-                          part[k]);
+        p[k] = tess_dense(l->g, x, c->width, c->width, c->common.init, TESS_BIAS_BEHIND, "%s.attention.self.%s",
+                          l->name, part[k]);
     const tess_attention_conf conf = {.heads = c->heads, .dropout = (float)c->attention_dropout, .bounds = bounds};
     return tess_attention(p[0], p[1], p[2], conf);
 }
@@ -81,19 +98,18 @@ static tess_tensor *attend(const tess_encoder *c, tess_graph *g, const char *blo
 tess_tensor *tess_encoder_body(const tess_family *f, const void *numbers, tess_graph *g, const tess_network *in)
 {
     const tess_encoder *c = numbers;
-    (void)f;
-    tess_tensor *x = embed(c, g, in);
-    for (int64_t layer = 0; layer < c->common.layers; layer++) {
-        char block[64];
-        snprintf(block, sizeof block, "encoder.layer.%lld", (long long)layer);
-        tess_block(g, block);
-        x = join(c, g, block, "attention.output", x, attend(c, g, block, x, in->bounds), c->width);
-        tess_tensor *y = tess_dense(g, x, c->width, c->inner, c->common.init, TESS_BIAS_BEHIND, "%s.intermediate.dense",
-                                    block); // (B, T, inner)
-        x = join(c, g, block, "output", x, tess_activate(y, c->activation), c->inner);
+    struct layer l = {.c = c, .g = g, .before = f->traits != NULL};
+    tess_tensor *x = embed(c, g, in, l.before);
+    for (int64_t k = 0; k < c->common.layers; k++) {
+        snprintf(l.name, sizeof l.name, "encoder.layer.%lld", (long long)k);
+        tess_block(g, l.name);
+        x = join(&l, "attention.output", x, attend(&l, enter(&l, "attention.ln", x), in->bounds), c->width);
+        tess_tensor *y = tess_dense(g, enter(&l, "ln", x), c->width, c->inner, c->common.init, TESS_BIAS_BEHIND,
+                                    "%s.intermediate.dense", l.name); // (B, T, inner)
+        x = join(&l, "output", x, tess_activate(y, c->activation), c->inner);
     }
     tess_block_end(g);
-    return x;
+    return l.before ? tess_norm(g, x, c->width, c->eps, "encoder.ln") : x;
 }
 
 tess_head tess_encoder_vocabulary(const tess_encoder *c, tess_graph *g, const char *bias)

@@ -1,6 +1,6 @@
-/* Encoders as BERT is one: every token sees all others of its sequence, norms come behind attention and mlp, and what
- * learns is a head over masked tokens or over the first token of each sequence. A family says in its own file how its
- * config.json, its positions and its heads are called. */
+/* Encoders as BERT is one: every token sees all others of its sequence, norms come behind attention and mlp (or before
+ * them), and what learns is a head over masked tokens or over the first token of each sequence. A family says in its
+ * own file how its config.json, its positions and its heads are called. */
 #ifndef TESS_ENCODER_IMPL_H
 #define TESS_ENCODER_IMPL_H
 #include "models/networks/families/families.h"
@@ -12,6 +12,8 @@ typedef struct tess_encoder {
     double eps, hidden_dropout, attention_dropout, classifier_dropout; /* the last below 0: as hidden */
 } tess_encoder;
 extern const tess_field tess_encoder_fields[];
+/* Traits of a family whose norms come before attention and mlp, and behind the last layer; the others have none. */
+extern const bool tess_encoder_norms_before;
 extern const char tess_encoder_ignored[];
 /* The field of a classifier's labels, for a family's own table. */
 #define TESS_ENCODER_LABELS                                                                                            \
