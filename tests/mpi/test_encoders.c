@@ -27,6 +27,7 @@ static const struct kind {
      "labels", true, 256},
     {"{\"model_type\": \"bert\", \"architectures\": [\"BertForPreTraining\"], " BERT "}", "masked and follows", true,
      0},
+    {"{\"model_type\": \"megatron-bert\", " BERT "}", "masked", true, 0},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
