@@ -404,10 +404,12 @@ TEST(a_signal_that_the_launcher_passes_on)
     check_goes_on(step, 4);
 }
 
-/* mpirun gives its ranks a second after these two, and ends with a status of its own. */
+/* After these two mpirun ends with a status of its own. It gives its ranks a second, which is little for a step and its
+ * checkpoint on a machine that is busy: here more. */
 TEST(a_signal_to_the_launcher)
 {
     static const int signals[] = {SIGTERM, SIGINT};
+    setenv("OMPI_MCA_odls_base_sigkill_timeout", "5", 1);
     for (int i = 0; i < 2; i++) {
         setup(0);
         pid_t pid = start_steps(2, 3);
@@ -418,6 +420,7 @@ TEST(a_signal_to_the_launcher)
         CHECK_EQ(newest(), step);
         check_goes_on(step, 2);
     }
+    unsetenv("OMPI_MCA_odls_base_sigkill_timeout");
 }
 
 /* ---- files that go bad ---- */
