@@ -409,7 +409,7 @@ TEST(a_signal_that_the_launcher_passes_on)
 TEST(a_signal_to_the_launcher)
 {
     static const int signals[] = {SIGTERM, SIGINT};
-    setenv("OMPI_MCA_odls_base_sigkill_timeout", "5", 1);
+    setenv("OMPI_MCA_odls_base_sigkill_timeout", "3", 1);
     for (int i = 0; i < 2; i++) {
         setup(0);
         pid_t pid = start_steps(2, 3);
