@@ -8,6 +8,7 @@ enum { GROUPS_MOST = 64, LINE = 120 };
 static const char *const about[][2] = {
     {"run", "keys of no group"},
     {"data", "what to train and evaluate on"},
+    {"eval", "what an evaluation says beside the loss"},
     {"lora", "adapters of low rank beside a frozen model"},
     {"optimizer", "which one, and its numbers"},
     {"scheduler", "how the learning rate moves"},

@@ -295,7 +295,7 @@ static tess_status put_name(struct file *f, const char *name, const json_t *v, c
     for (size_t i = 0; i < tess_trainer_row_count; i++) {
         if (!tess_trainer_row_is(&tess_trainer_rows[i], name)) continue;
         TESS_TRY(put_row(f, &tess_trainer_rows[i], name, v));
-        *why = *tess_trainer_rows[i].rule == '-' ? tess_trainer_rows[i].why : "nothing changes here";
+        *why = *tess_trainer_rows[i].rule == '-' ? tess_trainer_rows[i].why : NULL; /* it means the same here */
     }
     return TESS_OK;
 }
@@ -324,7 +324,8 @@ static void read_name(struct file *f, const char *name)
     } else if (f->became) {
         tess_note("%s: %s %s: %s", f->path, name, show(v, met), f->became);
     } else if (!is_off(v)) {
-        tess_note("%s: %s %s: without effect%s%s", f->path, name, show(v, met), *why ? ": " : "", why);
+        tess_note("%s: %s %s: %s%s%s", f->path, name, show(v, met), why ? "without effect" : "means the same here",
+                  why && *why ? ": " : "", why ? why : "");
     }
 }
 
