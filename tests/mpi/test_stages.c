@@ -163,18 +163,24 @@ static int64_t held(int stage, int layers, struct size *size)
     return bytes;
 }
 
-/* Of 28 million parameters: those of five layers less those of one. */
+/* Of 28 million parameters: those of five layers less those of one. What Open MPI keeps of messages that came before
+ * they were awaited depends on who runs when: what one of three measurements finds on every rank counts. */
 TEST(the_kernel_sees_what_the_formula_says)
 {
-    enum { CONSTANT = 6 << 20 }; /* of handles and tasks, and pages in use in part */
+    enum { CONSTANT = 6 << 20, TRIES = 3 }; /* of handles and tasks, and pages in use in part */
     struct size small, large;
     for (int stage = 0; stage < 4; stage++) {
         held(stage, 1, &small); /* what is made once, by libraries */
-        int64_t bytes = -held(stage, 1, &small);
-        bytes += held(stage, 5, &large);
-        double p = (double)(large.matrices + large.vectors - small.matrices - small.vectors), n = tess_ranks();
-        double want = (stage < 3 ? 2 * p : 2 * p / n) + (stage < 1 ? 12 * p : 12 * p / n);
-        if (!(fabs((double)bytes - want) <= 0.05 * want + CONSTANT))
+        int64_t bytes, off = 1;
+        double want = 0;
+        for (int k = 0; k < TRIES && off; k++) {
+            bytes = -held(stage, 1, &small);
+            bytes += held(stage, 5, &large);
+            double p = (double)(large.matrices + large.vectors - small.matrices - small.vectors), n = tess_ranks();
+            want = (stage < 3 ? 2 * p : 2 * p / n) + (stage < 1 ? 12 * p : 12 * p / n);
+            off = everywhere(!(fabs((double)bytes - want) <= 0.05 * want + CONSTANT));
+        }
+        if (off)
             CHECK_SAY("stage %d: rank %d holds %.1f MiB, expected %.1f", stage, tess_rank(), (double)bytes / (1 << 20),
                       want / (1 << 20));
     }
