@@ -133,23 +133,39 @@ int64_t tess_cache_tiles(const tess_cache *c, tess_tile **tile)
     return n;
 }
 
+struct filling { /* borrowed until it has run */
+    tess_task task;
+    tess_use use;
+    tess_count_arg arg;
+};
+
+static tess_status fill(tess_tile *tile, struct filling *f)
+{
+    f->use = (tess_use){tile, TESS_W | TESS_LEAVES_RAM};
+    f->arg = (tess_count_arg){.n = (int64_t)(tess_tile_bytes(tile) / sizeof(float))};
+    f->task = (tess_task){.cl = &tess_fill[TESS_F32], .arg = &f->arg, .use = &f->use, .nuse = 1};
+    return tess_submit(&f->task);
+}
+
 /* Places that no task wrote are multiplied by zero, so they must be finite. */
 tess_status tess_cache_ready(tess_cache *c, int64_t blocks)
 {
+    struct filling *filling = tess_alloc((size_t)tess_cache_tiles(c, NULL) * sizeof *filling);
+    tess_status status = TESS_OK;
+    size_t n = 0;
     for (int kind = 0; kind < KINDS; kind++)
         for (int i = 0; i < c->layers[kind]; i++) {
             tess_cache_layer *l = &c->layer[kind][i];
-            for (int64_t j = 0; j < l->tiles && (kind == ACROSS || j < blocks); j++) {
+            for (int64_t j = 0; status == TESS_OK && j < l->tiles && (kind == ACROSS || j < blocks); j++) {
                 if (l->filled[j]) continue;
                 l->filled[j] = true;
-                for (int k = 0; k < 2; k++) {
-                    const tess_use use = {l->tile[k][j], TESS_W | TESS_LEAVES_RAM};
-                    const tess_count_arg a = {.n = (int64_t)(tess_tile_bytes(use.tile) / sizeof(float))};
-                    const tess_task task = {.cl = &tess_fill[TESS_F32], .arg = &a, .use = &use, .nuse = 1};
-                    TESS_TRY(tess_submit(&task));
-                    TESS_TRY(tess_wait()); /* the task is borrowed until then */
-                }
+                for (int k = 0; status == TESS_OK && k < 2; k++) status = fill(l->tile[k][j], &filling[n++]);
             }
         }
-    return TESS_OK;
+    if (n) {
+        const tess_status ran = tess_wait();
+        if (status == TESS_OK) status = ran;
+    }
+    free(filling);
+    return status;
 }

@@ -34,6 +34,7 @@ struct tess_writer {
     tess_graph *base; /* has the weights */
     tess_cache *cache;
     struct program program[PROGRAMS], longest, encoder;
+    int64_t made;                                       /* behind the program that was made last */
     bool placed;                                        /* the first step was */
     uint64_t beside;                                    /* bytes that its inputs and scratch have */
     int64_t batch, block, rows, room, vocab, positions; /* rows: at most */
@@ -245,30 +246,31 @@ static bool is_for(const tess_writer *w, const struct program *p, int64_t blocks
     return p->step && p->blocks == blocks && p->rows == rows && p->turns_long == turns_long(w);
 }
 
-/* Made when it is first needed; those that see less than all that was read are done with. */
+/* Made when it is first needed; those that see less than all that was read are done with, else the one that was made
+ * first. */
 static tess_status find_program(tess_writer *w, int64_t blocks, int64_t rows, struct program **found)
 {
     *found = &w->longest;
     if (is_for(w, &w->longest, blocks, rows)) return tess_cache_ready(w->cache, blocks);
-    struct program *unused = NULL;
+    struct program *unused = NULL, *oldest = &w->program[w->made % PROGRAMS];
     for (int k = 0; k < PROGRAMS; k++) {
         struct program *p = *found = &w->program[k];
         if (is_for(w, p, blocks, rows)) return TESS_OK;
         if (p->step && (p->blocks != blocks || p->turns_long != turns_long(w))) free_program(p);
         if (!p->step) unused = p;
     }
-    TESS_ASSERT(unused);
+    if (!unused) free_program(unused = oldest);
+    w->made = unused - w->program + 1;
     *found = unused;
     TESS_TRY(describe(w, blocks, rows, false, unused));
     TESS_TRY(place_beside(w, unused));
     return tess_cache_ready(w->cache, blocks);
 }
 
-/* The least number of rows, of few that there are graphs for. */
+/* Rows of padding cost as much as others. */
 static int64_t rows_for(const tess_writer *w, int64_t count)
 {
-    int64_t rows = 1;
-    while (rows < count) rows *= 4;
+    const int64_t rows = count == 1 ? 1 : (count + READS_LEAST - 1) / READS_LEAST * READS_LEAST;
     return rows < w->rows ? rows : w->rows;
 }
 
