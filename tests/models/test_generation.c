@@ -255,6 +255,28 @@ TEST(the_cache_gives_the_logits_of_the_whole_text)
     }
 }
 
+/* More than are kept steps for: what one said is said by its second. */
+TEST(prompts_of_many_lengths)
+{
+    enum { LENGTHS = 10, LONGEST = 16 * LENGTHS };
+    struct bench b = bench_open("families/llama3", false, (tess_writer_conf){.longest = LONGEST});
+    const size_t bytes = (size_t)tess_model_vocab(b.model) * sizeof(float);
+    char *said = tess_alloc(LENGTHS * bytes);
+    int32_t ids[LONGEST];
+    for (int i = 0; i < LONGEST; i++) ids[i] = 1 + i % 7;
+    for (int k = 0; k < 2 * LENGTHS; k++) {
+        char *of = said + (size_t)(k % LENGTHS) * bytes;
+        tess_writer_begin(b.writer, &(int64_t){0});
+        OK(tess_writer_read(b.writer, ids, 16 * (k % LENGTHS + 1)));
+        if (k < LENGTHS)
+            memcpy(of, tess_writer_logits(b.writer, 0), bytes);
+        else
+            CHECK(!memcmp(of, tess_writer_logits(b.writer, 0), bytes));
+    }
+    free(said);
+    bench_close(&b);
+}
+
 /* ---- a context larger than RAM ---- */
 
 /* Many heads on narrow rows: a cache of 256 KiB a token. */
