@@ -66,8 +66,8 @@ TEST(every_kind_from_a_file)
 TEST(choices_are_in_the_order_of_the_enums)
 {
     static const char *const scheduler[] = {"none",     "WarmupLR",    "WarmupDecayLR", "WarmupCosineLR",
-                                            "OneCycle", "LRRangeTest", "cosine"};
-    for (int i = 0; i <= TESS_SCHEDULER_COSINE; i++) {
+                                            "OneCycle", "LRRangeTest", "cosine",        "wsd"};
+    for (int i = 0; i <= TESS_SCHEDULER_WSD; i++) {
         tess_config c;
         char set[64];
         snprintf(set, sizeof set, "scheduler.type=%s", scheduler[i]);
@@ -255,7 +255,7 @@ TEST(wrong_types_and_ranges)
             "(Adam is AdamW unless params.adam_w_mode is false; optimizers.def says what each has of params)");
     REFUSED_SET("scheduler.type=cosine_with_min_lr", "command line: scheduler.type: \"cosine_with_min_lr\", expected "
                                                      "one of none, WarmupLR, WarmupDecayLR, WarmupCosineLR, "
-                                                     "OneCycle, LRRangeTest, cosine (did you mean cosine?)");
+                                                     "OneCycle, LRRangeTest, cosine, wsd (did you mean cosine?)");
     REFUSED_SET("optimizer.params.lr=nan",
                 "command line: optimizer.params.lr: \"nan\", expected a number from 0 to 1000 " LR);
 }

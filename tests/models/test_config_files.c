@@ -126,6 +126,35 @@ TEST(cosine_of_transformers)
     tess_config_free(&c);
 }
 
+/* transformers' get_wsd_schedule: 2 steps of warmup, 3 stable ones, 4 of decay, min_lr_ratio 1/8. */
+TEST(warmup_stable_decay)
+{
+    static const char *const type[] = {"cosine", "linear", "1-sqrt"};
+    static const double fall[][6] = {{1, 0.8718592167691145, 0.5625, 0.2531407832308855, 0.125, 0.125},
+                                     {1, 0.78125, 0.5625, 0.34375, 0.125, 0.125},
+                                     {1, 0.5625, 0.38128156646177086, 0.24222777168861623, 0.125, 0.125}};
+    for (int t = 0; t < 3; t++) {
+        char shape[64];
+        snprintf(shape, sizeof shape, "scheduler.params.decay_type=%s", type[t]);
+        const char *const set[] = {"scheduler.type=wsd",
+                                   shape,
+                                   "scheduler.params.warmup_num_steps=2",
+                                   "scheduler.params.decay_num_steps=4",
+                                   "scheduler.params.warmup_min_ratio=0.125",
+                                   "scheduler.params.cos_min_ratio=0.125",
+                                   "optimizer.params.lr=2",
+                                   "steps=9"};
+        tess_config c;
+        CHECK_EQ(load_bytes(BATCH, strlen(BATCH), set, 8, &c), TESS_OK);
+        CHECK_EQ(tess_config_resolve(&c, 1), TESS_OK);
+        CHECK_NEAR(tess_schedule_lr(&c, 0), 2 * 0.125, 1e-12);
+        CHECK_NEAR(tess_schedule_lr(&c, 1), 2 * 0.5625, 1e-12);
+        for (int k = 2; k < 5; k++) CHECK(tess_schedule_lr(&c, k) == 2);
+        for (int k = 0; k < 6; k++) CHECK_NEAR(tess_schedule_lr(&c, 5 + k), 2 * fall[t][k], 1e-12);
+        tess_config_free(&c);
+    }
+}
+
 /* ---- other trainers ---- */
 
 /* Returns whether a key is so: "optimizer.params.lr 0.0002". */

@@ -352,11 +352,15 @@ static tess_status resolve_batch(tess_config *c, int64_t ranks)
     return TESS_OK;
 }
 
-static tess_status resolve_schedule(tess_config *c)
+bool tess_config_decays(const tess_config *c)
 {
     const int type = c->scheduler.type;
-    bool decays =
-        type == TESS_SCHEDULER_WARMUP_DECAY || type == TESS_SCHEDULER_WARMUP_COSINE || type == TESS_SCHEDULER_COSINE;
+    return type == TESS_SCHEDULER_WARMUP_DECAY || type == TESS_SCHEDULER_WARMUP_COSINE ||
+           type == TESS_SCHEDULER_COSINE || type == TESS_SCHEDULER_WSD;
+}
+
+static tess_status resolve_schedule(tess_config *c)
+{
     if (c->scheduler.params.warmup_max_lr == TESS_CONFIG_AUTO)
         c->scheduler.params.warmup_max_lr = c->optimizer.params.lr;
     if (c->scheduler.type == TESS_SCHEDULER_WARMUP_DECAY && c->optimizer.params.lr != 1e-3 &&
@@ -367,7 +371,7 @@ static tess_status resolve_schedule(tess_config *c)
     const bool epochs = c->epochs != TESS_CONFIG_AUTO; /* how many steps they are the data will say */
     if (c->scheduler.params.total_num_steps == TESS_CONFIG_AUTO && !epochs)
         c->scheduler.params.total_num_steps = c->steps;
-    if (decays && c->scheduler.params.total_num_steps == TESS_CONFIG_AUTO && !epochs)
+    if (tess_config_decays(c) && c->scheduler.params.total_num_steps == TESS_CONFIG_AUTO && !epochs)
         REFUSE(c, "scheduler.params.total_num_steps", "missing, and steps with it (it is where the decay ends)");
     if (c->scheduler.params.cycle_second_step_size == TESS_CONFIG_AUTO)
         c->scheduler.params.cycle_second_step_size = c->scheduler.params.cycle_first_step_size;

@@ -26,8 +26,10 @@ typedef enum tess_scheduler_type {
     TESS_SCHEDULER_WARMUP_COSINE,
     TESS_SCHEDULER_ONE_CYCLE,
     TESS_SCHEDULER_RANGE_TEST,
-    TESS_SCHEDULER_COSINE
+    TESS_SCHEDULER_COSINE,
+    TESS_SCHEDULER_WSD
 } tess_scheduler_type;
+typedef enum tess_decay_type { TESS_DECAY_COSINE, TESS_DECAY_LINEAR, TESS_DECAY_1_SQRT } tess_decay_type;
 typedef enum tess_warmup_type { TESS_WARMUP_LOG, TESS_WARMUP_LINEAR } tess_warmup_type;
 typedef enum tess_optimizer_states { TESS_STATES_FP32, TESS_STATES_BF16, TESS_STATES_8BIT } tess_optimizer_states;
 typedef enum tess_deterministic {
@@ -103,6 +105,8 @@ tess_status tess_config_write(const tess_config *config, const char *path) TESS_
 /* Stores the i-th key and its value in force as JSON text, which is the caller's to free and NULL for a key without
  * effect; false behind the last one. */
 bool tess_config_entry(const tess_config *config, size_t i, const char **key, char **value);
+/* Returns whether the learning rate falls until scheduler.params.total_num_steps. */
+bool tess_config_decays(const tess_config *c);
 /* Returns how many steps a key says where all steps are `total`: a share of them is below 0 before. */
 int64_t tess_config_steps(int64_t given, int64_t total);
 /* Returns the share of data.train that data.valid holds out; 0 where it is paths, or nothing. */

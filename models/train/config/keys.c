@@ -93,6 +93,7 @@ static const char *show(const json_t *value, char *out, size_t size)
 /* What other trainers call some choices. */
 static const char *const other_values[][2] = {
     {"cosine_with_min_lr", "cosine"},
+    {"warmup_stable_decay", "wsd"},
     {"linear", "WarmupDecayLR"},
     {"constant", "none"},
     {"constant_with_warmup", "WarmupLR"},

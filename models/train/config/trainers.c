@@ -206,13 +206,26 @@ static tess_status put_strategy(struct file *f, const row *r, const char *name, 
 
 static tess_status put_kwargs(struct file *f, const row *r, const char *name, const json_t *v)
 {
-    const json_t *rate = json_object_get(v, "min_lr_rate"), *least = json_object_get(v, "min_lr");
+    static const char *const same[][2] = {{"min_lr_rate", "scheduler.params.cos_min_ratio"},
+                                          {"min_lr_ratio", "scheduler.params.cos_min_ratio"},
+                                          {"min_lr_ratio", "scheduler.params.warmup_min_ratio"},
+                                          {"num_decay_steps", "scheduler.params.decay_num_steps"},
+                                          {"decay_type", "scheduler.params.decay_type"}};
+    const json_t *least = json_object_get(v, "min_lr");
     const double lr = json_number_value(given(f, "learning_rate"));
     if (is_off(v)) return TESS_OK;
-    if (json_object_size(v) != 1 || !(json_is_number(rate) || (json_is_number(least) && lr > 0)))
+    size_t known = json_is_number(least) && lr > 0;
+    if (known) put(f, r->key, json_real(json_number_value(least) / lr));
+    for (size_t k = 0; k < sizeof same / sizeof *same; k++) {
+        json_t *one = json_object_get(v, same[k][0]);
+        if (!one) continue;
+        put(f, same[k][1], json_incref(one));
+        known += !k || strcmp(same[k][0], same[k - 1][0]);
+    }
+    if (!json_is_object(v) || known != json_object_size(v))
         return refuse(f, name,
-                      "expected min_lr_rate alone, or min_lr beside learning_rate (scheduler.params has more)");
-    put(f, r->key, json_real(rate ? json_number_value(rate) : json_number_value(least) / lr));
+                      "expected min_lr_rate, min_lr_ratio, num_decay_steps, decay_type, or min_lr beside learning_rate "
+                      "(scheduler.params has more)");
     return TESS_OK;
 }
 

@@ -93,14 +93,12 @@ static uint64_t sum_frozen(const tess_graph *g)
 tess_run_facts tess_resume_facts(const tess_run *r, const tess_data *data)
 {
     const tess_config *c = r->c;
-    const bool decays =
-        c->scheduler.type == TESS_SCHEDULER_WARMUP_DECAY || c->scheduler.type == TESS_SCHEDULER_WARMUP_COSINE;
     return (tess_run_facts){.known = true,
                             .bf16 = c->bf16.enabled,
                             .fp16 = c->fp16.enabled,
                             .shuffle = c->data.shuffle,
                             .steps = c->steps,
-                            .schedule_steps = decays ? c->scheduler.params.total_num_steps : 0,
+                            .schedule_steps = tess_config_decays(c) ? c->scheduler.params.total_num_steps : 0,
                             .batch = r->batch,
                             .length = r->length,
                             .parameters = tess_graph_param_elements(r->g),

@@ -9,12 +9,16 @@
 
 typedef const tess_config conf;
 
+static bool of_transformers(conf *c)
+{
+    return c->scheduler.type == TESS_SCHEDULER_COSINE || c->scheduler.type == TESS_SCHEDULER_WSD;
+}
+
 /* From 0 to 1 over n steps, and `after` them. */
 static double rise(conf *c, double i, double n, double after)
 {
     if (i >= n) return after;
-    if (c->scheduler.params.warmup_type == TESS_WARMUP_LINEAR || c->scheduler.type == TESS_SCHEDULER_COSINE)
-        return i / n;
+    if (c->scheduler.params.warmup_type == TESS_WARMUP_LINEAR || of_transformers(c)) return i / n;
     return 1.0 / log(n) * log(i + 1);
 }
 
@@ -22,9 +26,7 @@ static double rise(conf *c, double i, double n, double after)
 static double warmup_steps(conf *c)
 {
     const double n = (double)c->scheduler.params.warmup_num_steps;
-    return n <= 0 ? 0
-                  : fmax(c->scheduler.type == TESS_SCHEDULER_COSINE ? 1 : 2,
-                         n); /* a share of steps that nothing counts is none */
+    return n <= 0 ? 0 : fmax(of_transformers(c) ? 1 : 2, n); /* a share of steps that nothing counts is none */
 }
 
 static double warmup(conf *c, double i)
@@ -45,6 +47,22 @@ static double cosine(conf *c, double i)
     else
         ratio = fmax(0, last + (1 - last) * ((1 + cos(M_PI * fmin(1, (i - n + ahead) / decay))) / 2));
     return c->optimizer.params.lr * ratio;
+}
+
+static double wsd(conf *c, double i)
+{
+    const double n = warmup_steps(c), decay = fmax(0, (double)c->scheduler.params.decay_num_steps);
+    const double at = i - ((double)c->scheduler.params.total_num_steps - decay); /* in the decay */
+    const double x = fmin(1, at / fmax(1, decay));
+    double least = c->scheduler.params.cos_min_ratio, height = 1;
+    if (i < n) {
+        least = c->scheduler.params.warmup_min_ratio;
+        height = rise(c, i, n, 1);
+    } else if (at >= 0) {
+        const int type = c->scheduler.params.decay_type;
+        height = type == TESS_DECAY_COSINE ? (1 + cos(M_PI * x)) / 2 : 1 - (type == TESS_DECAY_LINEAR ? x : sqrt(x));
+    }
+    return c->optimizer.params.lr * (height * (1 - least) + least);
 }
 
 static double cycle_size(conf *c)
@@ -104,6 +122,8 @@ double tess_schedule_lr(conf *c, int64_t step)
     case TESS_SCHEDULER_WARMUP_COSINE:
     case TESS_SCHEDULER_COSINE:
         return cosine(c, i);
+    case TESS_SCHEDULER_WSD:
+        return wsd(c, i);
     case TESS_SCHEDULER_ONE_CYCLE:
         return one_cycle(c, i);
     case TESS_SCHEDULER_RANGE_TEST:
@@ -118,6 +138,7 @@ bool tess_schedule_rests(conf *c)
     case TESS_SCHEDULER_NONE:
     case TESS_SCHEDULER_WARMUP_COSINE:
     case TESS_SCHEDULER_COSINE:
+    case TESS_SCHEDULER_WSD:
         return c->optimizer.params.lr == 0;
     case TESS_SCHEDULER_WARMUP:
     case TESS_SCHEDULER_WARMUP_DECAY:

@@ -97,8 +97,9 @@ static void count_steps(struct training *t)
         if (c->steps == TESS_CONFIG_AUTO || steps < c->steps) c->steps = steps;
     }
     if (c->scheduler.params.total_num_steps == TESS_CONFIG_AUTO) c->scheduler.params.total_num_steps = c->steps;
-    int64_t *const shares[] = {&c->eval_every, &c->checkpoint.every, &c->scheduler.params.warmup_num_steps};
-    for (int i = 0; i < 3; i++) *shares[i] = tess_config_steps(*shares[i], c->steps);
+    int64_t *const shares[] = {&c->eval_every, &c->checkpoint.every, &c->scheduler.params.warmup_num_steps,
+                               &c->scheduler.params.decay_num_steps};
+    for (int i = 0; i < 4; i++) *shares[i] = tess_config_steps(*shares[i], c->steps);
 }
 
 /* Where the run begins is known. */
