@@ -189,6 +189,7 @@ typedef struct tess_plan_words {
     uint64_t least_cpu, least_disk; /* the least that the caps may be; 0: that is not known */
     uint64_t beside;                /* RAM of evaluations beside the step */
     uint64_t gpu_memory;            /* of GPUs without a plan */
+    int64_t steps;                  /* of the run; 0: that is not known */
 } tess_plan_words;
 /* Prints each level of memory of a step that fits. */
 void tess_plan_print_with(const tess_plan *plan, const tess_step *step, const tess_plan_words *words, FILE *out);

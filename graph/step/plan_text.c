@@ -146,6 +146,9 @@ static void disk(const struct page *p, const tess_graph *g)
     if (p->words->disk) named(p, "the least that %s may be", p->words->disk, p->words->least_disk);
     line(p, "read in a step", place->read);
     line(p, "written in a step", place->written);
+    char all[64];
+    snprintf(all, sizeof all, "written in %lld steps", (long long)p->words->steps);
+    if (p->words->steps > 1) line(p, all, place->written * (uint64_t)p->words->steps);
     line(p, "no plan moves less, both ways, than", place->bound);
     if (has_experts(g))
         fprintf(p->out, "  experts count as if tokens used all of them; those that none chose are not read\n");

@@ -89,6 +89,22 @@ TEST(a_long_run_that_saves_nothing_says_so)
     }
 }
 
+/* Drives wear. */
+TEST(a_run_that_writes_a_terabyte_says_so)
+{
+    tess_run r = {.machine.disk = "drive", .plan.ram.written = 1 << 30};
+    notes_begin();
+    tess_run_say_written(&r, 900);
+    CHECK_STR(notes_read(), "");
+    notes_begin();
+    tess_run_say_written(&r, 2000);
+    CHECK_HAS(notes_read(), "tessera: drive: 2000 steps write 2.1 TB there");
+    r.machine.disk = NULL;
+    notes_begin();
+    tess_run_say_written(&r, 2000);
+    CHECK_STR(notes_read(), "");
+}
+
 /* ---- ends of lines ---- */
 
 TEST(a_carriage_return_in_a_text_is_said_once)

@@ -72,6 +72,8 @@ TEST(the_optimizer)
     CHECK(nvme.rests > 0.95 * states &&
           near(nvme.read, nvme.written)); /* vectors are weights that are trained in place */
     CHECK(nvme.rests < 1.05 * states);
+    ESTIMATE(OPTIMIZER "device=nvme", OPTIMIZER "nvme_path=swap", "steps=1000");
+    CHECK(near(line_of("written in 1000 steps"), 1000 * nvme.written));
     struct disk few = ESTIMATE(OPTIMIZER "device=nvme", OPTIMIZER "nvme_path=swap", OPTIMIZER "buffer_count=2");
     struct disk many = ESTIMATE(OPTIMIZER "device=nvme", OPTIMIZER "nvme_path=swap", OPTIMIZER "buffer_count=12");
     CHECK(near(many.slack, 6 * few.slack) && near(few.rests, nvme.rests) && near(many.rests, nvme.rests));

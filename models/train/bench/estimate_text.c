@@ -14,6 +14,7 @@ static tess_plan_words words_of(const tess_run *r, uint64_t limit, uint64_t leas
                              .least_cpu = least,
                              .least_disk = tess_run_disk_least(r),
                              .beside = r->beside,
+                             .steps = r->c->steps != TESS_CONFIG_AUTO ? r->c->steps : 0,
                              .gpu_memory = r->plan.gpu.room ? 0 : tess_gpu_bytes(r->caps.gpu)};
 }
 

@@ -73,6 +73,17 @@ void tess_run_say_unsaved(const tess_config *c, double seconds)
               ceil(seconds / 60));
 }
 
+/* Drives wear: consumers' bear some hundred TB. */
+void tess_run_say_written(const tess_run *r, int64_t steps)
+{
+    static const double much = 1e12;
+    const double bytes = (double)r->plan.ram.written * (double)steps;
+    if (tess_rank() || !r->machine.disk || bytes < much) return;
+    tess_note(
+        "%s: %lld steps write %.1f TB there (less with a larger cap on RAM, memory.cpu, or optimizer_states=8bit)",
+        r->machine.disk, (long long)steps, bytes * 1e-12);
+}
+
 /* ---- padding ---- */
 
 void tess_run_say_padding(const tess_run *r, const tess_data *train, const tess_data *valid)
