@@ -254,8 +254,8 @@ typedef struct tess_step_conf {
     bool inputs_alone;   /* recomputation keeps these inputs only; else tess_step_fit keeps more where there is room */
     bool deterministic;  /* the same bits on any number of ranks: gradients add up in one tree over all
                             micro-batches, at some cost in memory and time */
-    bool skips;          /* a gradient that is not finite makes the step change nothing instead of failing, for
-                            scaled losses (fp16). Updates wait for the norm, as with clipping */
+    bool skips;          /* a gradient that is not finite, or whose norm is above tess_step_input.most_norm, makes
+                            the step change nothing instead of failing. Updates wait for the norm, as with clipping */
     uint64_t chains;     /* tasks over the same rows become one task if all tiles of the step fit in this many bytes
                             of GPU memory; 0: never */
     bool keep_gradients; /* gradients stay for tess_step_gradient, and the step makes no update */
@@ -300,12 +300,13 @@ typedef struct tess_step_input {
     double beta1, beta2; /* they replace the optimizer's where a schedule changes them; 0: they do not */
     double loss_scale;   /* loss scaling: the factor of gradients until the update; 0: 1 */
     int64_t skipped;     /* how many of the steps before this one changed nothing */
+    double most_norm;    /* of the gradient, with tess_step_conf.skips; 0: none is too large */
 } tess_step_input;
 typedef struct tess_step_result {
     double loss;      /* the mean over the targets that count; of added losses, the sum of their means */
     double grad_norm; /* the norm of the averaged gradient, before clipping */
     int64_t targets;  /* how many targets of the first loss counted */
-    bool skipped;     /* the gradient was not finite, nor is grad_norm, and nothing changed */
+    bool skipped;     /* nothing changed: grad_norm is not finite, or above most_norm */
     double used;      /* the share of this rank's rows that can change the loss; most of the other rows are padding at
                          the ends of sequences, and are not computed */
 } tess_step_result;

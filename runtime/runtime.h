@@ -255,6 +255,7 @@ typedef struct tess_env {
     int64_t updates;                    /* that were made before this step's */
     double clip;                        /* of gradients, by the global norm; 0: off */
     double unscale;                     /* what takes back a scale of the loss from gradients */
+    double most_norm;                   /* a global norm above it changes nothing; 0: none is too large */
     float loss_scale[TESS_MOST_LOSSES]; /* of each loss: that scale / targets that count in the global batch */
     const struct tess_env *before;      /* that of the step before, for updates that come late */
 } tess_env;

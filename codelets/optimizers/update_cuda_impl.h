@@ -13,16 +13,16 @@ template <class RATES, int MOMENTS> struct update_step {
     void *copy; /* or NULL, of: */
     tess_dtype copied;
     const double *loss;
-    const double *norm;    /* with clip: the square of the global one; else NULL, and */
-    const tess_exact *sum; /* these gradients' own, which says whether they are finite */
-    double clip, unscale;  /* clip 0: off */
+    const double *norm;              /* with clip: the square of the global one; else NULL, and */
+    const tess_exact *sum;           /* these gradients' own, which says whether they are finite */
+    double clip, unscale, most_norm; /* clip, most_norm 0: off */
     bool skips;
     RATES rates;
     failing failed;
     /* False where nothing may change, which the first thread reports; else *k is complete. */
     TESS_DEVICE bool begins(RATES *k, bool first) const
     {
-        const bool sound = norm ? isfinite(*norm) : !sum->odd;
+        const bool sound = norm ? tess_update_sound(*norm, unscale, most_norm) : !sum->odd;
         if (!isfinite(*loss)) return false;
         if (!sound && first && !skips) tess_kernel_failed(failed, -1, NAN);
         *k = rates;
@@ -144,6 +144,7 @@ static void run_update(const tess_work *w, const tess_update_view *u, RATES rate
     s.copied = u->a->copy;
     s.clip = u->env->clip;
     s.unscale = u->env->unscale;
+    s.most_norm = u->env->most_norm;
     s.skips = u->a->skips;
     s.rates = rates;
     s.failed = failing_of(w, u->a->name);

@@ -35,6 +35,12 @@ static inline tess_update_view tess_update_view_of(const tess_work *w)
     return v;
 }
 
+/* Whether the square of the global norm lets an update be made. */
+TESS_INLINE bool tess_update_sound(double square, double unscale, double most_norm)
+{
+    return isfinite(square) && !(most_norm > 0 && sqrt(square) * unscale > most_norm);
+}
+
 /* Of the gradient, which is to be multiplied by `unscale`, by the square of the global norm before that; clip 0: off.
  */
 TESS_INLINE float tess_update_scale(double clip, double unscale, double square)
@@ -48,7 +54,7 @@ static inline bool tess_update_begins(const tess_work *w, const tess_update_view
 {
     const double norm = v->a->clip ? *(const double *)v->norm : tess_exact_value(v->norm);
     if (!isfinite(*v->loss)) return false;
-    if (!isfinite(norm)) {
+    if (v->a->clip ? !tess_update_sound(norm, v->env->unscale, v->env->most_norm) : !isfinite(norm)) {
         if (!v->a->skips) tess_work_fail(w, "%s: the gradient is not finite", v->a->name);
         return false;
     }

@@ -1,6 +1,7 @@
 /* A step runs: what is the same for all tasks is set, the program is submitted, the loss is read, and what was not
  * finite is named. Updates that come late are made in the next run, or when they are asked for. */
 #include "graph/step/step_impl.h"
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +56,7 @@ static void set_env(tess_step *s, const tess_step_input *in, const int64_t *targ
         .bias2 = 1 - pow(beta2, (double)(in->step - in->skipped) + 1),
         .updates = in->step - in->skipped,
         .unscale = 1 / scale,
+        .most_norm = s->conf.skips ? in->most_norm : 0,
         .clip = o->clip,
         .before = &s->before,
     };
@@ -195,7 +197,7 @@ tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_res
     double square;
     TESS_TRY(tess_tile_read(s->low.norm, 0, &square, sizeof square));
     out->grad_norm = sqrt(square) * s->env.unscale;
-    if (!isfinite(square) && s->conf.skips) {
+    if (s->conf.skips && !(out->grad_norm <= (in->most_norm > 0 ? in->most_norm : DBL_MAX))) {
         out->skipped = true;
         return TESS_OK; /* no update was made, and none is due */
     }

@@ -121,6 +121,35 @@ TEST(fp16_skips_alike)
           "the gradient is not finite at the least loss scale, 1e+12");
 }
 
+/* Lines that are unlike all others make gradients that are out of proportion: steps with them change nothing. They are
+ * the same steps on two ranks, under a cap, in another run that goes on amid them, and of no run that does not ask. */
+TEST(spikes_are_skipped_alike)
+{
+    setup(&optimizers[5]);
+    FILE *f = fopen("text.txt", "w");
+    CHECK(f != NULL);
+    for (int k = 0; k < 4000; k++) fprintf(f, "%s", k % 1000 > 600 && k % 1000 < 608 ? "#Q9?zV%;Kx@w" : "a calm text ");
+    fclose(f);
+    const char *const ask = "on_spike.skip=1.5", *const steps = "steps=60";
+    DONE("train", "run.json", ask, steps, "output=one");
+    CHECK_HAS(ran.err, ": skipped, the norm of its gradient is ");
+    CHECK_HAS(ran.err, ", above ");
+    json_t *one = read_metrics("one/metrics.jsonl");
+    const double skipped = number_of(one, 59, "skipped_steps");
+    CHECK(skipped >= 1 && skipped < 20);
+    json_decref(one);
+    DONE_RANKS(2, "train", "run.json", ask, steps, "zero_optimization.stage=2", "checkpoint.dir=ck",
+               "checkpoint.every=30", "steps=30", "memory.path=swap", OFFLOAD "device=nvme");
+    DONE("train", "run.json", ask, steps, "checkpoint.dir=ck", "--resume", "memory.path=swap");
+    CHECK(same_file("out/model/model.safetensors", "one/model/model.safetensors"));
+    DONE("train", "run.json", steps, "output=none");
+    CHECK(!same_file("none/model/model.safetensors", "one/model/model.safetensors"));
+    FAILS(1, ("train", "run.json", "on_spike.skip=1.0001", steps, "optimizer.params.lr=10"),
+          "10 steps in a row were skipped, their gradients' norms above ", "on_spike.skip");
+    FAILS(2, ("train", "run.json", "on_spike.skip=0.5"),
+          "run.json: on_spike.skip: 0.5, expected 0 or a factor above 1");
+}
+
 TEST(another_optimizers_states_are_refused)
 {
     setup(&optimizers[1]);

@@ -17,7 +17,7 @@
 #define TESS_CHECKPOINT_H
 #include "graph/graph.h"
 #include "models/networks/tessera_networks.h"
-#include "models/train/checkpoint/loss_scale.h"
+#include "models/train/checkpoint/spikes.h"
 
 /* The settings of a run that may differ in a run that resumes from it. */
 typedef struct tess_run_facts {
@@ -46,6 +46,7 @@ typedef struct tess_progress {
     int moments;           /* moments of each parameter */
     tess_keeping keeping;  /* the format of matrices' moments */
     tess_loss_scale scale; /* the loss scale of fp16; value 0: the run so far was not in fp16 */
+    tess_spikes spikes;    /* norms that on_spike compares with; zeros: none were seen */
     tess_run_facts told;
 } tess_progress;
 

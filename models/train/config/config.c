@@ -408,6 +408,8 @@ static tess_status resolve_paths(const tess_config *c)
 /* What goes by the loss on data.valid needs one. */
 static tess_status resolve_best(const tess_config *c)
 {
+    if (c->on_spike.skip > 0 && c->on_spike.skip <= 1)
+        REFUSE(c, "on_spike.skip", "%g, expected 0 or a factor above 1 (10 is usual)", c->on_spike.skip);
     const char *key = c->checkpoint.keep_best      ? "checkpoint.keep_best"
                       : c->early_stop.patience > 0 ? "early_stop.patience"
                                                    : NULL;

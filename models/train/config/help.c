@@ -9,6 +9,7 @@ static const char *const about[][2] = {
     {"run", "keys of no group"},
     {"data", "what to train and evaluate on"},
     {"eval", "what an evaluation says beside the loss"},
+    {"on_spike", "what becomes of a batch whose gradient is out of proportion"},
     {"lora", "adapters of low rank beside a frozen model"},
     {"optimizer", "which one, and its numbers"},
     {"scheduler", "how the learning rate moves"},

@@ -224,13 +224,14 @@ static void judge(struct training *t)
 
 static tess_status one_step(struct training *t)
 {
-    const tess_step_input in = tess_schedule_input(&t->c, t->at.step, t->at.seed, &t->at.scale);
+    tess_step_input in = tess_schedule_input(&t->c, t->at.step, t->at.seed, &t->at.scale);
+    in.most_norm = tess_spikes_most(&t->c, &t->at.spikes);
     tess_step_result r;
     tess_observer_step_begins(&t->observer, t->step, t->at.step);
     /* A rank that lacks its samples would be missed in the middle of the step. */
     TESS_TRY(tess_ranks_agree(tess_run_feed(&t->run, t->step, t->data, (uint64_t)t->at.samples, t->run.batch)));
     TESS_TRY(tess_ranks_agree(tess_step_run(t->step, &in, &r)));
-    if (t->way.scales) TESS_TRY(tess_loss_scale_next(&t->c, &t->at.scale, r.skipped, t->at.step));
+    TESS_TRY(tess_spikes_next(&t->c, &t->at.spikes, &t->at.scale, &r, t->at.step));
     tess_step_report s = {.step = t->at.step,
                           .samples = t->at.samples + t->run.batch,
                           .loss = r.loss,

@@ -21,6 +21,7 @@ struct tess_trainer {
     int64_t first, micros; /* this rank's micro-batches */
     tess_position at;
     tess_loss_scale scale;
+    tess_spikes spikes;
 };
 
 /* ---- inputs ---- */
@@ -176,10 +177,11 @@ double tess_trainer_lr(const tess_trainer *t)
 tess_status tess_trainer_step(tess_trainer *t, const void *const *values, double lr, tess_step_result *result)
 {
     tess_step_input in = tess_schedule_input(&t->c, t->at.step, t->at.seed, &t->scale);
+    in.most_norm = tess_spikes_most(&t->c, &t->spikes);
     if (lr > 0) in.lr = lr, in.keep_weights = false;
     TESS_TRY(tess_ranks_agree(feed(t, t->step, values, 0)));
     TESS_TRY(tess_ranks_agree(tess_step_run(t->step, &in, result)));
-    if (t->c.fp16.enabled) TESS_TRY(tess_loss_scale_next(&t->c, &t->scale, result->skipped, t->at.step));
+    TESS_TRY(tess_spikes_next(&t->c, &t->spikes, &t->scale, result, t->at.step));
     t->at.step++;
     t->at.samples += t->run.batch;
     return TESS_OK;

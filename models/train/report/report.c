@@ -152,10 +152,8 @@ static void put_step(FILE *f, const tess_step_report *s)
     put_number(f, "loss", s->loss);
     put_number(f, "lr", s->lr);
     put_number(f, "grad_norm", s->grad_norm);
-    if (s->loss_scale > 0) {
-        put_number(f, "loss_scale", s->loss_scale);
-        fprintf(f, ",\"skipped_steps\":%lld", (long long)s->skipped);
-    }
+    if (s->loss_scale > 0) put_number(f, "loss_scale", s->loss_scale);
+    if (s->loss_scale > 0 || s->skipped > 0) fprintf(f, ",\"skipped_steps\":%lld", (long long)s->skipped);
     fprintf(f, ",\"tokens\":%lld", (long long)s->tokens);
     put_number(f, "padding", s->padding);
     put_number(f, "seconds", s->seconds);

@@ -18,7 +18,7 @@ typedef struct tess_step_report {
     double padding;           /* the share of the rows that cannot change the loss, of rank 0 */
     double mfu;               /* 0 to 1, of the best matrix rate known of this machine; NaN: none is */
     double loss_scale;        /* of this step, in fp16; 0: it was not */
-    int64_t skipped;          /* steps so far that changed nothing, in fp16 */
+    int64_t skipped;          /* steps so far that changed nothing */
     const double *valid_loss; /* NULL in a step that did not evaluate */
     const tess_model *model;  /* whose names are those of */
     const double *numbers;    /* what was evaluated beside that, */

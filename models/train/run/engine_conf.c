@@ -105,7 +105,7 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
                                .recompute_every =
                                    c->activation_checkpointing.enabled ? (int)c->activation_checkpointing.every : 0,
                                .inputs_alone = !c->activation_checkpointing.keep_more,
-                               .skips = c->fp16.enabled,
+                               .skips = c->fp16.enabled || c->on_spike.skip > 0,
                                .chains = chains_of(r),
                                .optimizer = optimizer_of(c)};
 }
