@@ -314,7 +314,7 @@ TEST(truncated)
     tess_data_conf c = causal;
     CHECK_EQ(tess_data_open(write_text("a.jsonl", text), NULL, &c, &d), TESS_INVALID);
     CHECK_HAS(tess_error_text(), "a.jsonl: line 1, byte 0: the sample: 12 tokens, more than data.seq_length 6 (make "
-                                 "that longer, or say data.truncate=true)");
+                                 "that longer, or say data.truncate=true, or drop)");
     c.truncate = true;
     d = open_text(text, NULL, &c);
     if (!d) return;
@@ -324,6 +324,15 @@ TEST(truncated)
     check_list("ids", w.ids, T, "48 49 50 51 97 98");
     check_list("targets", w.targets, T, "-100 -100 -100 97 98 -100");
     tess_data_close(d);
+    c.truncate = false, c.drop = true;
+    d = open_text(text, NULL, &c);
+    if (!d) return;
+    CHECK_EQ(tess_data_samples(d), 1);
+    CHECK_EQ(tess_data_lines_left_out(d), 2);
+    w = get(d, 0);
+    check_list("ids", w.ids, 3, "48 49 97");
+    tess_data_close(d);
+    c.truncate = true, c.drop = false;
     c.seq_length = 2;
     CHECK_EQ(tess_data_open(path, NULL, &c, &d), TESS_INVALID);
     CHECK_HAS(tess_error_text(), "of each of the 3 lines data.truncate leaves 2 tokens without a target");

@@ -276,7 +276,7 @@ TEST(lines_are_samples)
     FAILS(2, ("train", "run.json", "data.train=ids.jsonl", "data.seq_length=8"), "ids.jsonl: line 2, byte ",
           "more than data.seq_length 8");
     DONE("train", "run.json", "data.train=ids.jsonl", "data.seq_length=8", "data.truncate=true");
-    CHECK_HAS(ran.out, "; left out, having no target once cut: ");
+    CHECK_HAS(ran.out, "; left out by data.truncate: ");
     DONE("train", "run.json", "data.train=docs.jsonl", "output=pairs");
     DONE("train", "run.json", "data.train=joined.txt");
     CHECK(same_file(TINY_WEIGHTS, "pairs/model/model.safetensors"));

@@ -44,7 +44,7 @@ typedef struct tess_data_conf {
     bool share;          /* several examples share a sample, as many as it has room for, and do not see each other */
     int32_t end_of_text; /* the token that ends a document; below 0: the tokenizer's, if it has one */
     /* Examples that are longer than T are cut; completions get the end of text behind them. */
-    bool truncate, end_completions;
+    bool truncate, drop, end_completions; /* a longer example is cut, left out, or neither: refused */
     /* Conversations are written by this template, borrowed; NULL: they are refused. All of one draws a loss, or what
      * the assistant says alone. */
     const struct tess_chat *chat;
@@ -114,7 +114,7 @@ uint64_t tess_data_sum(const tess_data *data);
 const char *tess_data_left_out(const tess_data *data);
 /* Returns how many examples there are where they share samples, else 0. */
 uint64_t tess_data_shared(const tess_data *data);
-/* Returns how many examples are no samples, since what data.truncate leaves of them has no targets. */
+/* Returns how many examples are no samples, since data.truncate leaves nothing of them that has a target. */
 uint64_t tess_data_lines_left_out(const tess_data *data);
 /* Returns the sample at a place of the endless run over all epochs: epoch position / samples, and in it each sample
  * once, in the stream's order or in one that depends on the seed and the epoch alone. With weights the places are dealt

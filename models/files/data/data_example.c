@@ -323,13 +323,17 @@ static uint64_t count_targets(const tess_data_conf *c, const tess_example *e, si
     return targets;
 }
 
-static tess_status cut(const tess_data_conf *c, const tess_line *line, const char *name, tess_ids *ids)
+static tess_status cut(const tess_data_conf *c, const tess_line *line, const char *name, tess_ids *ids,
+                       uint64_t *targets)
 {
     const size_t T = (size_t)c->seq_length;
     if (ids->count <= T) return TESS_OK;
-    if (!c->truncate)
-        return BAD(line, "%s: %zu tokens, more than data.seq_length %zu (make that longer, or say data.truncate=true)",
-                   name, ids->count, T);
+    if (!c->truncate && !c->drop)
+        return BAD(
+            line,
+            "%s: %zu tokens, more than data.seq_length %zu (make that longer, or say data.truncate=true, or drop)",
+            name, ids->count, T);
+    if (c->drop) *targets = 0;
     ids->count = T;
     return TESS_OK;
 }
@@ -348,11 +352,11 @@ static tess_status fill(const tess_line_rules *r, const tess_line *line, json_t 
     *targets = count_targets(c, e, (size_t)c->seq_length);
     if (*uncut == 0)
         return BAD(line, c->task == TESS_DATA_LABEL ? "has no \"label\"" : "has no target: nothing in it draws a loss");
-    TESS_TRY(cut(c, line, "the sample", &e->ids));
+    TESS_TRY(cut(c, line, "the sample", &e->ids, targets));
     if (e->types.count > e->ids.count) e->types.count = e->ids.count;
     if (c->task == TESS_DATA_DECODER) {
         if (!e->decoder.count) tess_example_shift(c, e);
-        TESS_TRY(cut(c, line, "the labels", &e->labels));
+        TESS_TRY(cut(c, line, "the labels", &e->labels, targets));
         if (e->decoder.count > e->labels.count) e->decoder.count = e->labels.count;
     } else if (e->labels.count > e->ids.count) {
         e->labels.count = e->ids.count;

@@ -79,10 +79,11 @@ static tess_status read_through(struct pass *p)
         forgotten = line.byte;
     }
     if (l->entries) return TESS_OK;
-    return tess_line_error(&l->rows, p->empty,
-                           tess_format("of each of the %llu lines data.truncate leaves %lld tokens without a target (a "
-                                       "longer data.seq_length leaves some)",
-                                       (unsigned long long)l->left_out, (long long)p->r->conf->seq_length));
+    return tess_line_error(
+        &l->rows, p->empty,
+        tess_format("of each of the %llu lines data.truncate leaves %lld tokens without a target, or none (a "
+                    "longer data.seq_length leaves some)",
+                    (unsigned long long)l->left_out, (long long)p->r->conf->seq_length));
 }
 
 /* ---- the index ---- */
@@ -102,8 +103,8 @@ static uint64_t sum_of_rules(const tess_line_rules *r, tess_lines_form form)
     const int64_t around = 1; /* what a tokenizer puts around a text is there; another number for another way */
     const int64_t all[] = {(int64_t)tess_tokenizer_sum(r->tokenizer), c->vocab, r->end_of_text, around};
     const int64_t masks = (c->mlm_probability > 0) + 2 * (c->noise_density > 0);
-    const int64_t examples[] = {c->seq_length, c->task, c->truncate, c->end_completions,
-                                c->labels,     c->both, c->types,    masks};
+    const int64_t examples[] = {
+        c->seq_length, c->task, c->truncate + 2 * c->drop, c->end_completions, c->labels, c->both, c->types, masks};
     const int64_t chat[] = {(int64_t)tess_chat_sum(c->chat), c->loss_on_all};
     uint64_t sum = tess_sum_bytes(TESS_SUM, all, sizeof all);
     if (form == TESS_LINES_CHAT || form == TESS_LINES_TASK || form == TESS_LINES_PAIR)

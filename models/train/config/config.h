@@ -30,6 +30,7 @@ typedef enum tess_scheduler_type {
     TESS_SCHEDULER_WSD
 } tess_scheduler_type;
 typedef enum tess_decay_type { TESS_DECAY_COSINE, TESS_DECAY_LINEAR, TESS_DECAY_1_SQRT } tess_decay_type;
+typedef enum tess_truncate_type { TESS_TRUNCATE_NOT, TESS_TRUNCATE_CUT, TESS_TRUNCATE_DROP } tess_truncate_type;
 typedef enum tess_warmup_type { TESS_WARMUP_LOG, TESS_WARMUP_LINEAR } tess_warmup_type;
 typedef enum tess_optimizer_states { TESS_STATES_FP32, TESS_STATES_BF16, TESS_STATES_8BIT } tess_optimizer_states;
 typedef enum tess_deterministic {

@@ -101,7 +101,7 @@ static void say_data(const tess_run *r, const tess_data *d, int64_t steps)
     if (tess_data_shared(d))
         printf("; %llu examples share them, %.2g%% is padding", (unsigned long long)tess_data_shared(d),
                100 * (1 - (double)tess_data_tokens(d) / (samples * (double)r->length)));
-    if (lines) printf("; left out, having no target once cut: %llu line%s", lines, lines == 1 ? "" : "s");
+    if (lines) printf("; left out by data.truncate: %llu line%s", lines, lines == 1 ? "" : "s");
     printf("\n");
     fflush(stdout);
 }
