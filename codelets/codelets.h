@@ -325,6 +325,10 @@ typedef struct tess_cross_entropy_arg {
     bool hits; /* rows: how many targets have the largest logit is counted behind the losses, as these are */
     bool acc;  /* dx */
     bool ends; /* gradient: dx is not needed, and neither w nor dx is among the buffers */
+    /* Rows of a sequence, where what is wanted is not the loss of all but a score of each sequence, f32 (sequences, 2):
+     * the sum of the log-probabilities of its targets, and their number. lse is then of all rows of the tile. 0: none.
+     */
+    int64_t sequence;
 } tess_cross_entropy_arg;
 /* Returns the bytes of a task's scratch. */
 size_t tess_cross_entropy_scratch(void);
@@ -333,10 +337,24 @@ size_t tess_cross_entropy_stats(int64_t rows, int64_t out);
 /* x, target i32, w (out,in), stats, scratch[, p (rows,out), ld apart][, b f32 (out)] */
 extern tess_codelet tess_cross_entropy_logits[];
 /* [TESS_F32] only: target, lse f32 (rows), losses double (losses, 2), with hits (2 losses, 2): sum, count, zeros but
- * for this one; stats of all tiles... */
+ * for this one; stats of all tiles... With sequences the scores, which are added to behind row 0, are in the place of
+ * the losses. */
 extern tess_codelet tess_cross_entropy_rows[];
-/* p (rows,out): from now on dlogits, scaled by env.loss_scale[loss]; stats, lse, target[, w, dx f32 (rows,in) +=] */
+/* p (rows,out): from now on dlogits, scaled by env.loss_scale[loss]; stats, lse, target[, w, dx f32 (rows,in) +=]; with
+ * sequences the scores' gradient, which scales them instead. */
 extern tess_codelet tess_cross_entropy_gradient[];
+
+/* ---- preference.c: losses of pairs of sequences ---- */
+
+typedef struct tess_preference_arg {
+    tess_preference_conf conf;
+    unsigned tiles, spans; /* of scores; `spans` of them, side by side, have parts of the same sequences */
+    bool reference, grad;  /* the other inputs that there are */
+    bool numbers;          /* there is room for those beside the loss */
+} tess_preference_arg;
+/* [TESS_F32] only: loss double (1 + numbers, 2): sum and count of each; scores f32 (sequences, 2) of `tiles`, chosen
+ * and rejected in turn[; reference i32 (sequences, 1), the bits of floats, of tiles / spans][; dscores of `tiles`] */
+extern tess_codelet tess_preference_loss[];
 
 /* ---- route.c, dispatch.c, expert_linear.c, combine.c, balance.c: rows that choose experts ---- */
 /* Returns the bytes of an order, i32, in which the rows of a tile have their places: order_impl.h. */

@@ -53,6 +53,25 @@ tess_optimizer tess_adagrad(void);
 
 /* ---- settings of ops --------------------------------------------------------------------------------------------- */
 
+/* Losses of pairs of sequences, a chosen and a rejected one. Let c and r be the sums of the log-probabilities of their
+ * targets, and h how much more likely the model makes the chosen one: DPO: beta ((c - c') - (r - r')), where c' and r'
+ * are those of a reference; SIMPO: beta (mean of c - mean of r) - gamma; ORPO: the difference of the log-odds of the
+ * two means. The loss is -log sigmoid(h), for ORPO times beta; `smoothing` is the share of pairs that are the wrong way
+ * round. To it comes `nll` times what a cross entropy would be of the chosen one, its mean over targets. */
+typedef enum tess_preference_kind {
+    TESS_PREFERENCE_NONE,
+    TESS_PREFERENCE_DPO,
+    TESS_PREFERENCE_ORPO,
+    TESS_PREFERENCE_SIMPO
+} tess_preference_kind;
+enum {
+    TESS_PREFERENCE_NUMBERS = 4
+}; /* beside the loss: whether the chosen one has the larger reward, the margin, both */
+typedef struct tess_preference_conf {
+    tess_preference_kind kind;
+    float beta, gamma, smoothing, nll;
+} tess_preference_conf;
+
 /* Which formula tess_gelu computes: the approximation by tanh, or the exact one by erf. */
 typedef enum tess_gelu_kind { TESS_GELU_TANH, TESS_GELU_ERF } tess_gelu_kind;
 

@@ -254,6 +254,8 @@ void tess_step_digest(tess_step *s, FILE *to);
 tess_dtype tess_step_dtype(const tess_step *s);
 /* Returns how many values of an input this rank feeds. */
 int64_t tess_step_values(const tess_step *s, const tess_tensor *input);
+/* Returns how many values tess_step_output stores: of a tensor by places there are those of each span of a sequence. */
+int64_t tess_step_outputs(const tess_step *s);
 /* Returns how many losses the step adds up. */
 int tess_step_losses(const tess_step *s);
 /* Returns how many numbers stand beside the losses. */

@@ -126,6 +126,24 @@ tess_tensor *tess_balance(tess_tensor *logits, tess_tensor *weights, tess_tensor
  * All micro-batches count alike. `targets` are the loss's own. */
 tess_tensor *tess_balanced(tess_tensor *loss, tess_tensor *statistics, tess_tensor *targets, float weight);
 
+/* ---- preferences ---------------------------------------------------------------------------------------------------
+ *
+ * A loss of pairs of sequences, which lie one behind the other, the chosen one first:
+ *
+ *     tess_tensor *scores = tess_scores(x, table, NULL, next, 0);                         // (B, 1, 2)
+ *     tess_tensor *loss = tess_preference(scores, reference, &(tess_preference_conf){TESS_PREFERENCE_DPO, .beta =
+ * 0.1f});
+ *
+ * It is the mean over all pairs of a step, whose micro-batches have as many each. */
+
+/* Returns of each sequence the sum of the log-probabilities of its targets, and their number, in fp32: what
+ * tess_cross_entropy_capped takes, for whole sequences. It may be a step's output, too. */
+tess_tensor *tess_scores(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets, float cap);
+/* Returns a loss of pairs. `reference` (B, 1) is an input of sums of log-probabilities, the bits of floats, for the
+ * kinds that compare with another model's; else NULL. A step reports beside it, as means over pairs: whether the chosen
+ * one has the larger reward, by how much, and the two rewards. */
+tess_tensor *tess_preference(tess_tensor *scores, tess_tensor *reference, const tess_preference_conf *conf);
+
 /* ---- generation ----------------------------------------------------------------------------------------------------
  *
  * A KV cache holds the keys and values of B sequences from step to step, for each attention of a network in tiles of

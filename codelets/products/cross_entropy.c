@@ -185,9 +185,37 @@ static void rows_part(void *of, int64_t k)
     }
 }
 
+/* The same where scores of sequences are wanted. */
+static void score_rows(const tess_work *w)
+{
+    const tess_cross_entropy_arg *a = w->arg;
+    const int32_t *target = w->buf[0].ptr;
+    float *lse = w->buf[1].ptr, *scores = w->buf[2].ptr;
+    struct row_logs l = {.w = w};
+    if (!a->row) memset(scores, 0, w->buf[2].bytes);
+    for (; l.first < a->rows; l.first = l.end) {
+        const int64_t at = a->row + l.first, s = at / a->sequence; /* rows of one sequence at a time */
+        double sum = 0;
+        l.end = least(least(l.first + MOST_ROWS, (s + 1) * a->sequence - a->row), a->rows);
+        tess_parts_run(tess_parts_of(l.end - l.first, SOME_ROWS), rows_part, &l);
+        for (int64_t r = l.first; r < l.end; r++) {
+            const int32_t hit = target[a->row + r];
+            const double all = l.all[r - l.first];
+            lse[a->row + r] = (float)all;
+            if (hit < 0) continue;
+            TESS_ASSERT(hit < a->vocab);
+            const int64_t j = hit / a->tile_out;
+            sum += stats_at(w->buf[3 + j].ptr, a->rows, columns_of(a, j)).target[r] - all;
+            scores[2 * s + 1] += 1;
+        }
+        scores[2 * s] += (float)sum;
+    }
+}
+
 /* target, lse, loss, stats...; the loss adds up row by row, whoever found the logs. */
 static void cross_entropy_rows(const tess_work *w)
 {
+    if (((const tess_cross_entropy_arg *)w->arg)->sequence) return score_rows(w);
     const tess_cross_entropy_arg *a = w->arg;
     const int32_t *target = (const int32_t *)w->buf[0].ptr + a->row;
     float *lse = w->buf[1].ptr;
@@ -242,10 +270,13 @@ TESS_INLINE void scale_part(const tess_work *w, int64_t k, tess_dtype t)
 {
     const tess_cross_entropy_arg *a = w->arg;
     const struct stats at = stats_at(w->buf[1].ptr, a->rows, a->out), *s = &at;
-    const float *lse = w->buf[2].ptr, loss_scale = w->env->loss_scale[a->loss];
+    const float *lse = (const float *)w->buf[2].ptr + (a->sequence ? a->row : 0);
+    const float *scale = a->sequence ? w->buf[a->ends ? 4 : 6].ptr : NULL;
     const int32_t *target = (const int32_t *)w->buf[3].ptr + a->row;
     for (int64_t r = k * SOME_ROWS; r < least((k + 1) * SOME_ROWS, a->rows); r++) {
         void *row = tess_at_mut(w->buf[0].ptr, r * apart(a), t);
+        const float loss_scale =
+            scale ? -scale[(a->row + r) / a->sequence * 2] : w->env->loss_scale[a->loss]; /* of a loss, not a score */
         if (target[r] < 0) memset(row, 0, (size_t)a->out * tess_dtype_size(t));
         for (int64_t c = 0; c < a->out && target[r] >= 0; c += STRIP) {
             const int64_t end = least(c + STRIP, a->out);
@@ -277,7 +308,7 @@ static int64_t cross_entropy_gradient_parts(const tess_codelet *cl, const void *
     return a->ends ? tess_parts_of(a->rows, SOME_ROWS) : tess_mm_parts(gradient_mm(a, cl->dtype));
 }
 
-/* p, stats, lse, target[, w, dx] */
+/* p, stats, lse, target[, w, dx][, dscores] */
 TESS_INLINE void cross_entropy_gradient(const tess_work *w, tess_dtype t)
 {
     const tess_cross_entropy_arg *a = w->arg;

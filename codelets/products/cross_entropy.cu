@@ -185,6 +185,34 @@ loss_kernel(running of, const int32_t *target, float *lse, double *loss, int64_t
     for (int k = 0; hits && k < 2 * losses; k++) loss[2 * losses + k] = k / 2 == which ? room[k % 2 ? 1 : 2][0] : 0;
 }
 
+/* The same where scores of sequences are wanted: a block a sequence of these rows, which adds to its score. */
+TESS_KERNEL(THREADS)
+score_kernel(running of, const int32_t *target, float *lse, float *scores, tess_cross_entropy_arg a)
+{
+    TESS_SHARED(double, room, [2][THREADS]);
+    const int t = (int)threadIdx.x;
+    const int64_t s = a.row / a.sequence + blockIdx.x, from = s * a.sequence - a.row;
+    const int64_t end = from + a.sequence < a.rows ? from + a.sequence : a.rows;
+    double sum = 0, count = 0;
+    for (int64_t r = (from > 0 ? from : 0) + t; r < end; r += THREADS) {
+        const double all = of.top[r] + log(of.sum[r]);
+        lse[r] = (float)all;
+        if (target[r] < 0) continue;
+        sum += of.target[r] - all;
+        count += 1;
+    }
+    room[0][t] = sum;
+    room[1][t] = count;
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (t >= half) continue;
+        room[0][t] += room[0][t + half];
+        room[1][t] += room[1][t + half];
+    }
+    if (t > 0) return;
+    for (int k = 0; k < 2; k++) scores[2 * s + k] = (from >= 0 ? 0 : scores[2 * s + k]) + (float)room[k][0];
+}
+
 /* target, lse, loss, stats... */
 template <tess_dtype T> static void cross_entropy_rows_body(const tess_work *w)
 {
@@ -200,6 +228,12 @@ template <tess_dtype T> static void cross_entropy_rows_body(const tess_work *w)
             s.tile[s.tiles] = (const float *)w->buf[3 + first + s.tiles].ptr;
         launch(w, merge_kernel, blocks_of(a->rows, THREADS), THREADS, 0, s, to, target, *a);
     }
+    if (a->sequence) {
+        const int64_t sequences = (a->row + a->rows - 1) / a->sequence - a->row / a->sequence + 1;
+        launch(w, score_kernel, sequences, THREADS, 0, to, target, (float *)w->buf[1].ptr + a->row,
+               (float *)w->buf[2].ptr, *a);
+        return;
+    }
     launch(w, loss_kernel, 1, THREADS, 0, to, target, (float *)w->buf[1].ptr, (double *)w->buf[2].ptr, a->rows, a->loss,
            a->losses, a->hits);
 }
@@ -214,6 +248,8 @@ struct scaling {
     void *p;
     int64_t rows, out, first, ld;
     float loss_scale, cap;
+    const float *scores; /* NULL, or the gradient of the scores, which scales rows instead */
+    int64_t row, sequence;
 };
 
 /* How a logit that was capped moves with what it was before. */
@@ -231,7 +267,8 @@ template <tess_dtype T, int K> TESS_KERNEL(THREADS) scale_kernel(scaling s, int6
     if (r >= s.rows) return;
     const int64_t end = c0 + STRIP < s.out ? c0 + STRIP : s.out, hit = s.target[r] < 0 ? -1 : s.target[r] - s.first;
     const float top = s.of.top[strip * s.rows + r];
-    const float factor = s.target[r] < 0 ? 0 : expf(top - s.lse[r]) * s.loss_scale;
+    const float loss_scale = s.scores ? -s.scores[(s.row + r) / s.sequence * 2] : s.loss_scale;
+    const float factor = s.target[r] < 0 ? 0 : expf(top - s.lse[r]) * loss_scale;
     for (int64_t c = c0 + threadIdx.x % WARP * K; c < end; c += WARP * K) {
         float v[K];
         load<T, K>(v, s.p, r * s.ld + c);
@@ -240,13 +277,13 @@ template <tess_dtype T, int K> TESS_KERNEL(THREADS) scale_kernel(scaling s, int6
             const float slope =
                 s.cap > 0 ? cap_slope(c + k == hit ? s.of.target[r] : top + logf(fmaxf(v[k], 1.2e-38f)), s.cap) : 1;
             v[k] *= factor * slope;
-            if (c + k == hit) v[k] = (expf(s.of.target[r] - s.lse[r]) - 1) * s.loss_scale * slope;
+            if (c + k == hit) v[k] = (expf(s.of.target[r] - s.lse[r]) - 1) * loss_scale * slope;
         }
         store<T, K>(s.p, r * s.ld + c, v);
     }
 }
 
-/* p, stats, lse, target[, w, dx] */
+/* p, stats, lse, target[, w, dx][, dscores] */
 template <tess_dtype T> static void cross_entropy_gradient_body(const tess_work *w)
 {
     const tess_cross_entropy_arg *a = arg_of(w);
@@ -254,7 +291,7 @@ template <tess_dtype T> static void cross_entropy_gradient_body(const tess_work 
     const int64_t strips = strips_of(a->out), jobs = a->rows * strips;
     const int32_t *target = (const int32_t *)w->buf[3].ptr + a->row;
     const scaling s = {stats_at(buffer(w, 1), a->rows, a->out),
-                       buffer(w, 2),
+                       (const float *)w->buf[2].ptr + (a->sequence ? a->row : 0),
                        target,
                        p,
                        a->rows,
@@ -262,7 +299,10 @@ template <tess_dtype T> static void cross_entropy_gradient_body(const tess_work 
                        a->first,
                        apart(a),
                        w->env->loss_scale[a->loss],
-                       a->cap};
+                       a->cap,
+                       a->sequence ? (const float *)w->buf[a->ends ? 4 : 6].ptr : NULL,
+                       a->row,
+                       a->sequence};
     const bool wide = a->out % WIDE == 0 && s.ld % WIDE == 0 && aligned(p);
     launch(w, wide ? scale_kernel<T, WIDE> : scale_kernel<T, 1>, blocks_of(jobs, THREADS / WARP), THREADS, 0, s,
            strips);

@@ -45,6 +45,7 @@ struct tess_tensor {
     float noise;             /* of an input: of the embeddings of its ids (tess_embedding_noise) */
     struct tess_range *ids;  /* of an input: the values that ops over it can take */
     bool ends;               /* a step may end with it */
+    bool wide;               /* of an activation: it has fp32, whatever the graph has */
     bool apart;              /* ranks of the tensor dimension have parts of it, or of its gradient */
     bool divided;            /* of each row tile they have some rows each; of a parameter: each finds a part of its
                                 gradient */
@@ -174,6 +175,7 @@ struct tess_op {
     int targets;                /* of a loss: the input whose values that are not negative count; 0: micro-batches do */
     int numbers;                /* of a loss: the input whose numbers are summed beside it; 0: there is none */
     bool counts_hits;           /* of a loss: where it is evaluated, targets that have the largest logit are counted */
+    int reports;                /* of a loss: how many numbers it makes beside itself */
     const tess_fusion *fusions; /* with what comes before it; zeros end them */
     /* Says of what a GPU takes many times as long as its like, in a graph of that dtype. NULL: nothing does. */
     bool (*slow)(const tess_node *n, tess_dtype t, char *said, size_t room);

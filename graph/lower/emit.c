@@ -144,7 +144,7 @@ tess_dtype tess_real(const tess_lower *L)
 
 tess_dtype tess_dtype_of(const tess_lower *L, const tess_tensor *t)
 {
-    const bool narrow = t->kind == TESS_KIND_PARAM ? tess_param_narrows(t) : !t->nd || t->nd->narrow;
+    const bool narrow = t->kind == TESS_KIND_PARAM ? tess_param_narrows(t) : t->nd ? t->nd->narrow : !t->wide;
     return narrow ? L->dtype : TESS_F32;
 }
 
@@ -283,6 +283,7 @@ int64_t tess_numbers_of(const tess_tensor *loss, bool train)
 {
     const tess_node *n = loss->producer;
     if (n && n->op->counts_hits) return train ? 0 : tess_losses_of(loss);
+    if (n && n->op->reports) return n->op->reports;
     const tess_tensor *beside = n && n->op->numbers ? n->in[n->op->numbers] : NULL;
     return beside ? tess_width(beside) : 0;
 }

@@ -17,6 +17,7 @@ static const tess_tensor *bounds_of(const tess_lower *L, const bool *wanted)
     for (int k = 0; k < L->g->nodes; k++) {
         const tess_node *n = L->g->node[k];
         if (!wanted[k]) continue;
+        if (n->op->reports) continue; /* of numbers, which rows of padding have no part in */
         if (!n->op->by_rows || n->op->own) return NULL;
         if (!n->op->bounds) continue;
         if (!n->in[n->op->bounds] || (bounds && n->in[n->op->bounds] != bounds)) return NULL;

@@ -21,7 +21,7 @@ struct set {
     tess_tile *lse, *dx; /* f32: (rows), (rows, in) */
 };
 
-static tess_status infer(tess_node *n)
+static tess_status infer_head(tess_node *n)
 {
     const tess_tensor *x = n->in[0], *w = n->in[1], *b = n->in[3], *targets = n->in[2];
     if (x->rank != 3 || w->kind != TESS_KIND_PARAM || w->rank != 2 || w->dim[1] != x->dim[2])
@@ -40,6 +40,12 @@ static tess_status infer(tess_node *n)
     if (!(*(const float *)n->attributes >= 0))
         return tess_shape_error(n, "logits are capped at %g (expected above 0, or 0)",
                                 (double)*(const float *)n->attributes);
+    return TESS_OK;
+}
+
+static tess_status infer(tess_node *n)
+{
+    TESS_TRY(infer_head(n));
     if (n->in[4] && n->in[4]->kind != TESS_KIND_LOSS) return tess_shape_error(n, "what it is added to must be a loss");
     if (n->in[4] && n->in[4]->producer->op != n->op)
         return tess_shape_error(n, "what it is added to is %s (expected a cross_entropy)",
@@ -104,6 +110,13 @@ struct ring {
     int turn;
 };
 
+/* Rows of a piece of row tile i. */
+static int64_t most_rows(tess_lower *L, const tess_node *n, int i)
+{
+    const int64_t all = tess_rows(L, n->in[0], i), most = tess_loss_rows(n->out->g);
+    return all < most ? all : most;
+}
+
 /* The set of a piece of at most `rows` rows. */
 static struct set *next_set(tess_lower *L, const tess_node *n, int64_t rows)
 {
@@ -125,12 +138,14 @@ static tess_cross_entropy_arg *arg(tess_lower *L, const tess_node *n, int64_t ro
                     .ends = !tess_wants_gradient(L, n->in[0]));
 }
 
-static void losses(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct set *set)
+static void logits(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct set *set,
+                   bool grad)
 {
     const tess_tensor *w = n->in[1], *b = n->in[3];
     tess_use x = tess_in(L, n->in[0], i), target = tess_in(L, n->in[2], i);
     for (int64_t j = 0; j < w->cut->tiles; j++) {
         tess_cross_entropy_arg *a = arg(L, n, row, rows, j);
+        a->grad = grad;
         tess_use use[7] = {x, target, tess_weight(L, w, j), {set->stats[w->cut->first_tile + j], TESS_W}};
         unsigned k = 4;
         use[k++] = tess_scratch_use(L, tess_cross_entropy_scratch());
@@ -140,12 +155,25 @@ static void losses(tess_lower *L, const tess_node *n, int i, int64_t row, int64_
     }
     for (int64_t j = 0; w->cut->split && j < w->cut->all_tiles; j++)
         tess_lower_broadcast(L, set->stats[j], tess_table_owner(w, j));
-    tess_use use[3 + all_tiles(w)];
-    use[0] = target;
-    use[1] = (tess_use){set->lse, TESS_W};
-    use[2] = tess_loss_out(L);
-    for (int64_t j = 0; j < all_tiles(w); j++) use[3 + j] = (tess_use){set->stats[j], TESS_R};
-    tess_emit(L, &tess_cross_entropy_rows[TESS_F32], arg(L, n, row, rows, 0), use, 3 + (unsigned)all_tiles(w));
+}
+
+/* What comes out of all tiles' statistics: lse, and a loss or scores. */
+static void losses(tess_lower *L, const tess_node *n, int i, const tess_cross_entropy_arg *a, const struct set *set,
+                   tess_use lse, tess_use out)
+{
+    const int64_t tiles = all_tiles(n->in[1]);
+    tess_use use[3 + tiles];
+    use[0] = tess_in(L, n->in[2], i);
+    use[1] = lse;
+    use[2] = out;
+    for (int64_t j = 0; j < tiles; j++) use[3 + j] = (tess_use){set->stats[j], TESS_R};
+    tess_emit(L, &tess_cross_entropy_rows[TESS_F32], a, use, 3 + (unsigned)tiles);
+}
+
+/* Rows of a sequence, or of its part in this row tile. */
+static int64_t sequence_of(tess_lower *L, const tess_node *n, int i)
+{
+    return tess_rows(L, n->in[0], i) / tess_rows(L, n->out, i);
 }
 
 /* dw_j += dlogits_j^T x, and db_j. */
@@ -165,23 +193,25 @@ static void weight_gradient(tess_lower *L, const tess_node *n, int i, int64_t ro
         TESS_EMIT(L, &tess_linear_backward_bias[tess_real(L)], a, {p, TESS_R}, tess_param_grad(L, b, j, &a->acc_bias));
 }
 
-/* dx is the row tile's gradient, with the mode and acc of the first piece; without a tile it is not needed. */
+/* dx is the row tile's gradient, with the mode and acc of the first piece; without a tile it is not needed. `scores` is
+ * the gradient of scores, if they are what is wanted. */
 static void gradients(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct set *set,
-                      tess_use dx, bool acc)
+                      tess_use lse, tess_use scores, tess_use dx, bool acc)
 {
     const tess_tensor *w = n->in[1];
     for (int64_t j = 0; j < w->cut->tiles; j++) {
         tess_cross_entropy_arg *a = arg(L, n, row, rows, j);
         a->acc = j > 0;
-        tess_use use[6] = {{set->p[j], TESS_RW},
-                           {set->stats[w->cut->first_tile + j], TESS_R},
-                           {set->lse, TESS_R},
-                           tess_in(L, n->in[2], i)};
+        a->sequence = scores.tile ? sequence_of(L, n, i) : 0;
+        tess_use use[7] = {
+            {set->p[j], TESS_RW}, {set->stats[w->cut->first_tile + j], TESS_R}, lse, tess_in(L, n->in[2], i)};
+        unsigned k = 4;
         if (dx.tile) {
-            use[4] = tess_weight(L, w, j);
-            use[5] = (tess_use){set->dx, a->acc ? TESS_RW : TESS_W};
+            use[k++] = tess_weight(L, w, j);
+            use[k++] = (tess_use){set->dx, a->acc ? TESS_RW : TESS_W};
         }
-        tess_emit(L, &tess_cross_entropy_gradient[tess_real(L)], a, use, dx.tile ? 6 : 4);
+        if (scores.tile) use[k++] = scores;
+        tess_emit(L, &tess_cross_entropy_gradient[tess_real(L)], a, use, k);
         weight_gradient(L, n, i, row, rows, j, set->p[j]);
     }
     if (!dx.tile) return;
@@ -192,16 +222,16 @@ static void gradients(tess_lower *L, const tess_node *n, int i, int64_t row, int
 
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
-    int64_t all = tess_rows(L, n->in[0], i), most = tess_loss_rows(n->out->g);
-    if (all < most) most = all;
+    const int64_t all = tess_rows(L, n->in[0], i), most = most_rows(L, n, i);
     bool acc = false;
     tess_use dx = {0};
     if (tess_wants_gradient(L, n->in[0])) dx = tess_grad_write(L, n->in[0], i, &acc);
     for (int64_t row = 0; row < all; row += most) {
         int64_t rows = all - row < most ? all - row : most;
         const struct set *set = next_set(L, n, most);
-        losses(L, n, i, row, rows, set);
-        if (trains(L, n)) gradients(L, n, i, row, rows, set, dx, acc);
+        logits(L, n, i, row, rows, set, trains(L, n));
+        losses(L, n, i, arg(L, n, row, rows, 0), set, (tess_use){set->lse, TESS_W}, tess_loss_out(L));
+        if (trains(L, n)) gradients(L, n, i, row, rows, set, (tess_use){set->lse, TESS_R}, (tess_use){0}, dx, acc);
     }
 }
 
@@ -235,4 +265,122 @@ tess_tensor *tess_loss_add(tess_tensor *loss, tess_tensor *x, tess_tensor *w, te
     if (!loss) return NULL;
     if (bias) tess_param_cut_like(bias, w);
     return tess_node_add(&tess_op_cross_entropy, (tess_tensor *[]){x, w, targets, bias, loss}, 5, &cap, sizeof cap);
+}
+
+/* ---- scores of sequences ---- */
+
+/* What a loss of them makes of a sequence is known when all of its micro-batch are there, so logits are computed once
+ * more on the way back. */
+static tess_status infer_scores(tess_node *n)
+{
+    TESS_TRY(infer_head(n));
+    n->out->wide = true;
+    tess_set_shape(n, 3, n->in[0]->dim[0], 1, 2);
+    return TESS_OK;
+}
+
+static void forward_scores(tess_lower *L, const tess_node *n, int i)
+{
+    const int64_t all = tess_rows(L, n->in[0], i), most = most_rows(L, n, i);
+    tess_use lse = tess_aux_out(L, n, i, (size_t)all * sizeof(float)), out = tess_out(L, n->out, i);
+    for (int64_t row = 0; row < all; row += most) {
+        const int64_t rows = all - row < most ? all - row : most;
+        const struct set *set = next_set(L, n, most);
+        logits(L, n, i, row, rows, set, false);
+        tess_cross_entropy_arg *a = arg(L, n, row, rows, 0);
+        a->sequence = sequence_of(L, n, i);
+        losses(L, n, i, a, set, lse, out);
+        lse.mode = out.mode = TESS_RW;
+    }
+}
+
+static void backward_scores(tess_lower *L, const tess_node *n, int i)
+{
+    const int64_t all = tess_rows(L, n->in[0], i), most = most_rows(L, n, i);
+    bool acc = false;
+    tess_use dx = {0};
+    if (tess_wants_gradient(L, n->in[0])) dx = tess_grad_write(L, n->in[0], i, &acc);
+    for (int64_t row = 0; row < all; row += most) {
+        const int64_t rows = all - row < most ? all - row : most;
+        const struct set *set = next_set(L, n, most);
+        logits(L, n, i, row, rows, set, true);
+        gradients(L, n, i, row, rows, set, tess_aux_in(L, n, i), tess_grad_read(L, n->out, i), dx, acc);
+    }
+}
+
+static const tess_op scores_op = {
+    .name = "scores",
+    .takes = "x, w, targets, bias?",
+    .reads = TESS_READS_IN0 | TESS_READS_AUX,
+    .infer = infer_scores,
+    .forward = forward_scores,
+    .backward = backward_scores,
+    .table = 1,
+    .table_bias = 3,
+    .targets = 2,
+    .by_rows = true,
+    .by_places = true,
+};
+
+tess_tensor *tess_scores(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets, float cap)
+{
+    if (bias) tess_param_cut_like(bias, w);
+    return tess_node_add(&scores_op, (tess_tensor *[]){x, w, targets, bias}, 4, &cap, sizeof cap);
+}
+
+/* ---- a loss of them ---- */
+
+static tess_status infer_preference(tess_node *n)
+{
+    const tess_preference_conf *c = n->attributes;
+    const tess_tensor *scores = n->in[0], *reference = n->in[1];
+    if (!scores->producer || scores->producer->op != &scores_op)
+        return tess_shape_error(n, "the scores must be those that tess_scores returned");
+    if (scores->dim[0] % 2) return tess_shape_error(n, "the sequences are pairs, and their number is odd");
+    if (c->kind < TESS_PREFERENCE_DPO || c->kind > TESS_PREFERENCE_SIMPO)
+        return tess_shape_error(n, "its kind is %d (expected one of tess_preference_kind)", (int)c->kind);
+    if ((c->kind == TESS_PREFERENCE_DPO) != (reference != NULL))
+        return tess_shape_error(n, "DPO has a reference, the others have none");
+    if (reference && (reference->kind != TESS_KIND_INPUT || reference->dim[1] != 1))
+        return tess_shape_error(n, "the reference must be an input (B,1)");
+    n->out->kind = TESS_KIND_LOSS;
+    tess_set_shape(n, 0, 0, 0, 0);
+    return TESS_OK;
+}
+
+/* With the last row tile, when all others' scores are there. */
+static void forward_preference(tess_lower *L, const tess_node *n, int i)
+{
+    const int tiles = tess_row_tiles(L);
+    const struct tess_spans *cut = tess_spans(L);
+    if (i + 1 < tiles) return;
+    tess_preference_arg *a =
+        TESS_ARG(L, tess_preference_arg, .conf = *(const tess_preference_conf *)n->attributes, .tiles = (unsigned)tiles,
+                 .spans = cut ? (unsigned)cut->here : 1, .reference = n->in[1], .numbers = tess_numbers(L) > 0,
+                 .grad = tess_trains(L) && tess_wants_gradient(L, n->in[0]));
+    tess_use *use = tess_lower_get(L, (size_t)(3 * tiles + 1) * sizeof *use);
+    unsigned k = 0;
+    use[k++] = tess_loss_out(L);
+    for (int t = 0; t < tiles; t++) use[k++] = tess_in(L, n->in[0], t);
+    for (int t = 0; t < tiles && a->reference; t += (int)a->spans) use[k++] = tess_in(L, n->in[1], t);
+    for (int t = 0; t < tiles && a->grad; t++) {
+        bool acc;
+        use[k++] = tess_grad_write(L, n->in[0], t, &acc);
+        TESS_ASSERT(!acc);
+    }
+    tess_emit(L, tess_preference_loss, a, use, k);
+}
+
+static const tess_op preference_op = {
+    .name = "preference",
+    .takes = "scores, reference?",
+    .infer = infer_preference,
+    .forward = forward_preference,
+    .by_places = true,
+    .reports = TESS_PREFERENCE_NUMBERS,
+};
+
+tess_tensor *tess_preference(tess_tensor *scores, tess_tensor *reference, const tess_preference_conf *conf)
+{
+    return tess_node_add(&preference_op, (tess_tensor *[]){scores, reference}, 2, conf, sizeof *conf);
 }

@@ -125,6 +125,21 @@ static tess_status check_ran(const tess_step *s)
     return s->ran ? TESS_OK : tess_error(TESS_INVALID, "step", "was not run yet (tess_step_run comes first)");
 }
 
+static tess_dtype output_dtype(const tess_step *s)
+{
+    const bool wide = s->output->nd ? !s->output->nd->narrow : s->output->wide;
+    return wide ? TESS_F32 : s->g->conf.dtype;
+}
+
+int64_t tess_step_outputs(const tess_step *s)
+{
+    int64_t first, micros, bytes = 0;
+    tess_step_share(s, &first, &micros);
+    for (int64_t m = 0; m < micros * s->low.row_tiles; m++)
+        if (s->low.output[m]) bytes += (int64_t)tess_tile_bytes(s->low.output[m]);
+    return bytes / (int64_t)tess_dtype_size(output_dtype(s));
+}
+
 tess_status tess_step_output(tess_step *s, float *values)
 {
     TESS_TRY(tess_step_check(s));
@@ -132,7 +147,7 @@ tess_status tess_step_output(tess_step *s, float *values)
         return tess_error(TESS_INVALID, s->output->name, "is a loss, which tess_step_run returns");
     if (!values) return tess_error(TESS_INVALID, s->output->name, "the room for its values is NULL");
     TESS_TRY(check_ran(s));
-    tess_dtype type = s->output->nd && !s->output->nd->narrow ? TESS_F32 : s->g->conf.dtype;
+    const tess_dtype type = output_dtype(s);
     int64_t first, micros;
     tess_step_share(s, &first, &micros);
     for (int64_t m = 0; m < micros * s->low.row_tiles; m++) {

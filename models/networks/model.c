@@ -328,6 +328,18 @@ static void add_label(const tess_model *m, tess_graph *g, const tess_build *b, t
     net->output = tess_loss_add(net->output, x, head.weight, head.bias, net->label);
 }
 
+/* A loss of pairs of sequences, by what the model says of each. */
+static tess_status prefer(const tess_model *m, tess_graph *g, const tess_build *b, tess_tensor *x,
+                          const tess_head *head, tess_network *net)
+{
+    if (m->family->answers != TESS_ANSWERS_NEXT)
+        return tess_error(TESS_INVALID, "preference", "the model does not go on with a text");
+    if (b->preference.kind == TESS_PREFERENCE_DPO) net->reference = tess_input(g, "reference", b->batch, 1);
+    net->scores = tess_scores(x, head->weight, head->bias, net->targets, head->cap);
+    net->output = tess_preference(net->scores, net->reference, &b->preference);
+    return TESS_OK;
+}
+
 tess_status tess_model_build_for(const tess_model *m, tess_graph *g, const tess_build *b, tess_network *net)
 {
     if (!m || !g || !b || !net)
@@ -356,8 +368,15 @@ tess_status tess_model_build_for(const tess_model *m, tess_graph *g, const tess_
     if (b->purpose == TESS_FOR_LOSS) {
         tess_tensor **of = label ? &net->label : &net->targets;
         *of = tess_input(g, label ? "label" : "targets", b->batch, label ? 1 : length);
-        net->output = tess_cross_entropy_capped(x, head.weight, head.bias, *of, head.cap);
+        if (b->preference.kind)
+            TESS_TRY(prefer(m, g, b, x, &head, net));
+        else
+            net->output = tess_cross_entropy_capped(x, head.weight, head.bias, *of, head.cap);
         if (m->family->answers == TESS_ANSWERS_BOTH) add_label(m, g, b, rows, net);
+        if (routed.statistics && b->preference.kind)
+            return tess_error(TESS_INVALID, "preference",
+                              "the model balances experts by a loss of its own, which no "
+                              "loss of pairs has beside it (router_aux_loss_coef=0)");
         if (routed.statistics) net->output = tess_balanced(net->output, routed.statistics, *of, (float)routed.weight);
     } else {
         net->output = tess_linear(label ? x : tess_pick(x, net->index), head.weight, head.bias);

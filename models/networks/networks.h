@@ -123,8 +123,9 @@ tess_status tess_model_export_weights(const tess_model *m, const char *dir) TESS
  * one, which holds no model yet. */
 tess_status tess_model_merge(const char *model, const char *adapter, const char *dir) TESS_NODISCARD;
 
-/* Returns the name of the k-th number that an evaluation makes of a model beside its loss (tess_step_numbers). */
-const char *tess_model_number_name(const tess_model *m, int k);
+/* Returns the name of the k-th number that an evaluation makes of a model beside its loss (tess_step_numbers), or one
+ * with a loss of pairs. */
+const char *tess_model_number_name(const tess_model *m, bool pairs, int k);
 
 /* ---- exported networks (docs/graph-file.md) ---------------------------------------------------------------------- */
 

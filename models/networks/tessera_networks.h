@@ -86,6 +86,8 @@ typedef struct tess_network {
     tess_tensor *bounds;      /* (B, 2T) as in tess_attention_conf */
     tess_tensor *positions;   /* (B, T) each token's place in its document, plus first_position */
     tess_tensor *segments;    /* (B, T) which of two texts each token belongs to */
+    tess_tensor *reference;   /* (B, 1) what another model's scores are, for a loss of pairs that takes them */
+    tess_tensor *scores;      /* (B, 1, 2) of each sequence (tess_scores), where the loss is one of pairs */
     tess_tensor *decoder_ids; /* (B, T) the decoder's input: its targets, one place later */
     tess_tensor *visible;     /* (B, 2T) as bounds: the encoder's rows that each of the decoder's rows sees */
     tess_cache *cache;        /* the keys and values of its attention; bounds are then places in the cache */
@@ -104,9 +106,10 @@ typedef struct tess_build {
     bool bounds;       /* sequences have padding, or hold several documents that do not see each other */
     bool positions;    /* the places of tokens are fed */
     tess_cache *cache; /* for TESS_FOR_LOGITS, with bounds and positions: attention sees the rows of earlier steps */
-    float noise;       /* alpha of tess_embedding_noise, while training; 0: none */
-    int64_t longest;   /* with a cache: tokens of the longest text; 0: length */
-    bool encodes;      /* only the encoder is built, which fills the cache for a decoder; its output has no meaning */
+    tess_preference_conf preference; /* the loss is one of pairs of sequences; zeros: it is of tokens */
+    float noise;                     /* alpha of tess_embedding_noise, while training; 0: none */
+    int64_t longest;                 /* with a cache: tokens of the longest text; 0: length */
+    bool encodes; /* only the encoder is built, which fills the cache for a decoder; its output has no meaning */
 } tess_build;
 /* Adds a model's network to a graph, and stores its inputs and output. */
 tess_status tess_model_build_for(const tess_model *m, tess_graph *g, const tess_build *build,

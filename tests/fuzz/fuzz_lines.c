@@ -20,7 +20,7 @@ static void read_samples(const tess_data *d)
     int32_t ids[T], targets[T], bounds[2 * T], positions[T], segments[T], decoder[T], label;
     const uint64_t samples = tess_data_samples(d);
     for (uint64_t s = 0; s < samples && s < 64; s++) {
-        const tess_sample into = {ids, targets, bounds, positions, segments, decoder, &label, s};
+        const tess_sample into = {ids, targets, bounds, positions, segments, decoder, &label, s, false};
         const uint64_t sample = tess_data_order(d, s);
         TESS_ASSERT(sample < samples && tess_data_get(d, sample, &into) == TESS_OK);
         for (int t = 0; t < T; t++) {

@@ -53,8 +53,9 @@ static inline struct whole get(const tess_data *d, uint64_t sample)
 {
     struct whole w;
     memset(&w, 0x55, sizeof w);
-    CHECK_EQ(tess_data_get(d, sample,
-                           &(tess_sample){w.ids, w.targets, w.bounds, w.positions, w.segments, w.decoder, w.label, 0}),
+    CHECK_EQ(tess_data_get(
+                 d, sample,
+                 &(tess_sample){w.ids, w.targets, w.bounds, w.positions, w.segments, w.decoder, w.label, 0, false}),
              TESS_OK);
     return w;
 }

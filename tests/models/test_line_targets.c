@@ -20,10 +20,10 @@ static struct whole get_at(const tess_data *d, uint64_t sample, uint64_t place)
 {
     struct whole w;
     memset(&w, 0, sizeof w);
-    CHECK_EQ(
-        tess_data_get(d, sample,
-                      &(tess_sample){w.ids, w.targets, w.bounds, w.positions, w.segments, w.decoder, w.label, place}),
-        TESS_OK);
+    CHECK_EQ(tess_data_get(
+                 d, sample,
+                 &(tess_sample){w.ids, w.targets, w.bounds, w.positions, w.segments, w.decoder, w.label, place, false}),
+             TESS_OK);
     return w;
 }
 

@@ -11,7 +11,7 @@ const tess_config_use cmd_eval_use = {
     "data.mlm_probability data.mlm_whole_words data.mask_token data.noise_density data.mean_noise_span "
     "data.sentinel_token train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps "
     "lora.from bf16 fp16 amp torch_autocast memory parallel zero_optimization.stage zero_optimization.offload_param "
-    "aio",
+    "aio preference",
     required};
 
 static bool is_directory(const char *path)

@@ -48,6 +48,7 @@ typedef struct tess_data_conf {
     /* Conversations are written by this template, borrowed; NULL: they are refused. All of one draws a loss, or what
      * the assistant says alone. */
     const struct tess_chat *chat;
+    bool pairs; /* each sample is two sequences, a chosen and a rejected one */
     bool loss_on_all;
     int32_t decoder_start, padding; /* the first token of a decoder's input, and the token for labels of -100 there */
     /* Masked language modelling makes targets from text without labels: the share of tokens that are masked (0: none),
@@ -132,6 +133,7 @@ typedef struct tess_sample {
     int32_t *decoder_ids; /* (T) */
     int32_t *label;       /* (1) */
     uint64_t place;       /* not room: the sample's place in the run, from which random masks follow */
+    bool rejected;        /* not room: of a pair the rejected one is meant */
 } tess_sample;
 /* Reads a sample, which is below tess_data_samples. Targets that draw no loss are -100. */
 tess_status tess_data_get(const tess_data *data, uint64_t sample, const tess_sample *into) TESS_NODISCARD;

@@ -12,7 +12,8 @@
 
 static const char *const names_of[] = {
     [TESS_LINES_TEXT] = "\"text\"",     [TESS_LINES_LABELLED] = "\"text\"", [TESS_LINES_PAIR] = "\"prompt\"",
-    [TESS_LINES_CHAT] = "\"messages\"", [TESS_LINES_IDS] = "\"input_ids\"", [TESS_LINES_TASK] = "\"instruction\""};
+    [TESS_LINES_CHAT] = "\"messages\"", [TESS_LINES_IDS] = "\"input_ids\"", [TESS_LINES_TASK] = "\"instruction\"",
+    [TESS_LINES_CHOICE] = "\"chosen\""};
 
 static tess_status parse(const tess_line *line, json_t **root)
 {
@@ -34,6 +35,7 @@ static tess_lines_form form_of(const json_t *root)
 {
     if (json_object_get(root, "input_ids")) return TESS_LINES_IDS;
     if (json_object_get(root, "messages")) return TESS_LINES_CHAT;
+    if (json_object_get(root, "chosen") || json_object_get(root, "rejected")) return TESS_LINES_CHOICE;
     if (json_object_get(root, "prompt")) return TESS_LINES_PAIR;
     if (json_object_get(root, "text")) return json_object_get(root, "label") ? TESS_LINES_LABELLED : TESS_LINES_TEXT;
     if (json_object_get(root, "conversations")) return TESS_LINES_CHAT;
@@ -42,7 +44,8 @@ static tess_lines_form form_of(const json_t *root)
 
 tess_status tess_line_form(const tess_line *line, tess_lines_form *form)
 {
-    static const char *const known[] = {"input_ids", "messages", "prompt", "text", "conversations", "instruction"};
+    static const char *const known[] = {"input_ids",     "messages",    "prompt", "text",
+                                        "conversations", "instruction", "chosen"};
     enum { KNOWN = sizeof known / sizeof *known };
     json_t *root, *value;
     const char *name, *met = NULL, *near = NULL;
@@ -57,8 +60,8 @@ tess_status tess_line_form(const tess_line *line, tess_lines_form *form)
     if (*form == TESS_LINES_UNKNOWN)
         status = tess_line_error(
             line->rows, line->rows->columns ? 0 : line->byte,
-            tess_format("has none of \"text\", \"prompt\", \"messages\", \"input_ids\", \"conversations\" and "
-                        "\"instruction\"%s%.60s%s%s%s",
+            tess_format("has none of \"text\", \"prompt\", \"messages\", \"input_ids\", \"conversations\", "
+                        "\"instruction\" and \"chosen\"%s%.60s%s%s%s",
                         met ? ", but \"" : "", met ? met : "", met ? "\"" : "", near ? "; did you mean " : "",
                         near ? near : ""));
     json_decref(root);
@@ -172,6 +175,18 @@ static tess_status drop_padding(const tess_line *line, const json_t *root, tess_
     return TESS_OK;
 }
 
+/* Targets that draw a loss, of the first T labels. */
+static uint64_t count_targets(const tess_data_conf *c, const tess_example *e, size_t most)
+{
+    if (c->task == TESS_DATA_LABEL) return e->labelled;
+    if (e->bare) return e->ids.count > (c->task == TESS_DATA_DECODER); /* a span, and something beside it */
+    const size_t n = c->task == TESS_DATA_DECODER ? e->labels.count : e->ids.count; /* ids: what padding leaves */
+    uint64_t targets = 0;
+    for (size_t i = c->task == TESS_DATA_CAUSAL; i < n && i < most && i < e->labels.count; i++)
+        targets += e->labels.id[i] != TESS_NO_TARGET;
+    return targets;
+}
+
 /* ---- the two kinds of examples ---- */
 
 static tess_status read_pair(const tess_line_rules *r, const tess_line *line, const json_t *root, tess_example *e)
@@ -231,6 +246,16 @@ static tess_status read_pair_of(const tess_line_rules *r, const tess_line *line,
         return read_pair(r, line, root, e);
     TESS_TRY(tess_form_pair_talk(line, root, &prompt));
     return read_chat(r, line, root, prompt, e);
+}
+
+/* One of the two completions of a prompt. */
+static tess_status read_choice(const tess_line_rules *r, const tess_line *line, json_t *root, bool rejected,
+                               tess_example *e)
+{
+    TESS_TRY(tess_form_choice(line, root, rejected));
+    TESS_TRY(read_pair_of(r, line, root, e));
+    if (count_targets(r->conf, e, SIZE_MAX)) return TESS_OK;
+    return BAD(line, "\"%s\" has no token to learn from", rejected ? "rejected" : "chosen");
 }
 
 /* By the model's template, where it has one. */
@@ -311,18 +336,6 @@ static tess_status read_ids(const tess_line_rules *r, const tess_line *line, con
 
 /* ---- the whole ---- */
 
-/* Targets that draw a loss, of the first T labels. */
-static uint64_t count_targets(const tess_data_conf *c, const tess_example *e, size_t most)
-{
-    if (c->task == TESS_DATA_LABEL) return e->labelled;
-    if (e->bare) return e->ids.count > (c->task == TESS_DATA_DECODER); /* a span, and something beside it */
-    const size_t n = c->task == TESS_DATA_DECODER ? e->labels.count : e->ids.count; /* ids: what padding leaves */
-    uint64_t targets = 0;
-    for (size_t i = c->task == TESS_DATA_CAUSAL; i < n && i < most && i < e->labels.count; i++)
-        targets += e->labels.id[i] != TESS_NO_TARGET;
-    return targets;
-}
-
 static tess_status cut(const tess_data_conf *c, const tess_line *line, const char *name, tess_ids *ids,
                        uint64_t *targets)
 {
@@ -339,10 +352,11 @@ static tess_status cut(const tess_data_conf *c, const tess_line *line, const cha
 }
 
 static tess_status fill(const tess_line_rules *r, const tess_line *line, json_t *root, tess_lines_form form,
-                        tess_example *e, uint64_t *targets, uint64_t *uncut)
+                        bool rejected, tess_example *e, uint64_t *targets, uint64_t *uncut)
 {
     const tess_data_conf *c = r->conf;
     TESS_TRY(form == TESS_LINES_PAIR       ? read_pair_of(r, line, root, e)
+             : form == TESS_LINES_CHOICE   ? read_choice(r, line, root, rejected, e)
              : form == TESS_LINES_CHAT     ? read_talk(r, line, root, e)
              : form == TESS_LINES_TASK     ? read_task(r, line, root, e)
              : form == TESS_LINES_LABELLED ? read_labelled(r, line, root, e)
@@ -372,13 +386,13 @@ static void clear(tess_example *e)
     e->labelled = e->bare = false;
 }
 
-tess_status tess_example_read(const tess_line_rules *r, const tess_line *line, tess_lines_form form, tess_example *e,
-                              uint64_t *targets, uint64_t *uncut)
+tess_status tess_example_read(const tess_line_rules *r, const tess_line *line, tess_lines_form form, bool rejected,
+                              tess_example *e, uint64_t *targets, uint64_t *uncut)
 {
     json_t *root;
     clear(e);
     TESS_TRY(parse_as(line, form, &root));
-    tess_status status = fill(r, line, root, form, e, targets, uncut);
+    tess_status status = fill(r, line, root, form, rejected, e, targets, uncut);
     json_decref(root);
     return status;
 }

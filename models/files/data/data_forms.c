@@ -82,6 +82,45 @@ tess_status tess_form_pair_talk(const tess_line *line, json_t *root, int *prompt
     return TESS_OK;
 }
 
+/* ---- choices ---- */
+
+/* What both lists begin with is the prompt, and goes. */
+static tess_status find_prompt(const tess_line *line, json_t *root, json_t *chosen, json_t *rejected)
+{
+    json_t *prompt = json_array();
+    json_object_set_new(root, "prompt", prompt);
+    while (json_array_size(chosen) && json_equal(json_array_get(chosen, 0), json_array_get(rejected, 0))) {
+        json_array_append(prompt, json_array_get(chosen, 0));
+        json_array_remove(chosen, 0);
+        json_array_remove(rejected, 0);
+    }
+    if (json_array_size(prompt)) return TESS_OK;
+    return BAD(line, "has no \"prompt\", and \"chosen\" and \"rejected\" begin with no message that they share");
+}
+
+tess_status tess_form_choice(const tess_line *line, json_t *root, bool rejected)
+{
+    static const char *const part[] = {"chosen", "rejected"};
+    json_t *of[2];
+    for (int i = 0; i < 2; i++) {
+        of[i] = json_object_get(root, part[i]);
+        if (!of[i]) return BAD(line, "has no \"%s\"", part[i]);
+        if (!json_is_string(of[i]) && !json_is_array(of[i]))
+            return BAD(line, "\"%s\" is neither a text nor a list of messages", part[i]);
+        if (json_is_array(of[i]) != json_is_array(of[0]))
+            return BAD(line, "of \"chosen\" and \"rejected\" one is a text, and one messages");
+    }
+    const json_t *prompt = json_object_get(root, "prompt");
+    const bool talk = json_is_array(of[0]);
+    if (talk && !json_is_array(prompt)) TESS_TRY(find_prompt(line, root, of[0], of[1]));
+    if (!talk && !json_is_string(prompt))
+        return BAD(line, prompt ? "\"chosen\" is a text, and \"prompt\" is none" : "has no \"prompt\"");
+    for (int i = 0; i < 2 && talk; i++)
+        if (!json_array_size(of[i])) return BAD(line, "\"%s\" has no message to learn from", part[i]);
+    json_object_set(root, "completion", of[rejected]);
+    return TESS_OK;
+}
+
 /* ---- instructions ---- */
 
 struct task {

@@ -47,16 +47,21 @@ static tess_status add_document(struct pass *p, const tess_line *line)
 static tess_status add_example(struct pass *p, const tess_line *line)
 {
     tess_lines *l = p->l;
-    uint64_t targets, uncut;
-    TESS_TRY(tess_example_read(p->r, line, l->form, &p->example, &targets, &uncut));
-    if (targets == 0) {
-        if (l->left_out++ == 0) p->empty = line->byte;
-        return TESS_OK;
+    const tess_example *e = &p->example;
+    uint64_t targets, uncut, tokens = 0;
+    uint32_t places = 0;
+    for (int k = 0; k < (l->form == TESS_LINES_CHOICE ? 2 : 1); k++) {
+        TESS_TRY(tess_example_read(p->r, line, l->form, k, &p->example, &targets, &uncut));
+        if (targets == 0) {
+            if (l->left_out++ == 0) p->empty = line->byte;
+            return TESS_OK;
+        }
+        const size_t most = e->ids.count > e->decoder.count ? e->ids.count : e->decoder.count;
+        if (places < most) places = (uint32_t)most;
+        tokens += e->ids.count;
     }
     l->entries++;
-    l->tokens += p->example.ids.count;
-    const tess_example *e = &p->example;
-    const uint32_t places = (uint32_t)(e->ids.count > e->decoder.count ? e->ids.count : e->decoder.count);
+    l->tokens += tokens;
     tess_index_put(p->to, &line->byte, sizeof line->byte);
     tess_index_put(p->to, &places, sizeof places);
     if (places > l->longest) l->longest = places;
@@ -107,7 +112,7 @@ static uint64_t sum_of_rules(const tess_line_rules *r, tess_lines_form form)
         c->seq_length, c->task, c->truncate + 2 * c->drop, c->end_completions, c->labels, c->both, c->types, masks};
     const int64_t chat[] = {(int64_t)tess_chat_sum(c->chat), c->loss_on_all};
     uint64_t sum = tess_sum_bytes(TESS_SUM, all, sizeof all);
-    if (form == TESS_LINES_CHAT || form == TESS_LINES_TASK || form == TESS_LINES_PAIR)
+    if (form == TESS_LINES_CHAT || form == TESS_LINES_TASK || form == TESS_LINES_PAIR || form == TESS_LINES_CHOICE)
         sum = tess_sum_bytes(sum, chat, sizeof chat);
     return text ? sum : tess_sum_bytes(sum, examples, sizeof examples);
 }
@@ -171,6 +176,14 @@ tess_status tess_lines_open(const char *path, const tess_line_rules *r, tess_lin
                                            : l->rows.syntax == TESS_ROWS_LIST ? "objects in the list"
                                                                               : "records behind the names of columns"));
     TESS_TRY(tess_line_form(&first, &l->form));
+    if (r->conf->pairs && l->form != TESS_LINES_CHOICE)
+        return tess_line_error(&l->rows, first.byte,
+                               tess_format("has no \"chosen\" (preference.loss learns from lines of "
+                                           "{\"prompt\", \"chosen\", \"rejected\"})"));
+    if (!r->conf->pairs && l->form == TESS_LINES_CHOICE)
+        return tess_line_error(
+            &l->rows, first.byte,
+            tess_format("has a \"chosen\" completion, from which preference.loss learns (dpo, say)"));
     if (l->form == TESS_LINES_LABELLED && r->conf->task != TESS_DATA_LABEL) l->form = TESS_LINES_TEXT;
     l->entry_bytes = l->form == TESS_LINES_TEXT ? token_bytes(r) : ENTRY;
     TESS_TRY(tess_index_of(&l->rows.file, &head));
@@ -205,7 +218,8 @@ tess_lines_form tess_lines_look(const char *path)
 
 /* ---- reading one ---- */
 
-tess_status tess_lines_get(const tess_lines *l, const tess_line_rules *r, uint64_t which, tess_example *e)
+tess_status tess_lines_get(const tess_lines *l, const tess_line_rules *r, uint64_t which, bool rejected,
+                           tess_example *e)
 {
     uint64_t byte, targets, uncut;
     tess_line line;
@@ -217,7 +231,7 @@ tess_status tess_lines_get(const tess_lines *l, const tess_line_rules *r, uint64
         return tess_error(TESS_INVALID, l->index.path,
                           "is damaged: example %llu begins at byte %llu of %zu (remove it)", (unsigned long long)which,
                           (unsigned long long)byte, l->rows.file.bytes);
-    tess_status status = tess_example_read(r, &line, l->form, e, &targets, &uncut);
+    tess_status status = tess_example_read(r, &line, l->form, rejected, e, &targets, &uncut);
     tess_map_forget(l->rows.file.data + line.byte, line.length);
     tess_map_forget(entry, ENTRY);
     return status;

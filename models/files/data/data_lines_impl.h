@@ -18,7 +18,8 @@ typedef enum tess_lines_form {
     TESS_LINES_PAIR,     /* {"prompt", "completion"} */
     TESS_LINES_CHAT,     /* {"messages"}, or {"conversations"} */
     TESS_LINES_IDS,      /* {"input_ids", ...} */
-    TESS_LINES_TASK      /* {"instruction", "input", "output"} */
+    TESS_LINES_TASK,     /* {"instruction", "input", "output"} */
+    TESS_LINES_CHOICE    /* {"prompt", "chosen", "rejected"} */
 } tess_lines_form;
 
 /* How lines are judged, all borrowed. */
@@ -89,14 +90,17 @@ void tess_example_free(tess_example *e);
 tess_status tess_form_turns(const tess_line *line, json_t *root) TESS_NODISCARD;
 /* Adds "messages" to a line whose "prompt" and "completion" are some; *prompt: how many those of the prompt are. */
 tess_status tess_form_pair_talk(const tess_line *line, json_t *root, int *prompt) TESS_NODISCARD;
+/* Adds "prompt" and "completion" to a line with a choice: the chosen or the rejected one. */
+tess_status tess_form_choice(const tess_line *line, json_t *root, bool rejected) TESS_NODISCARD;
 /* Adds "messages" to a line that has an "instruction". */
 tess_status tess_form_task_talk(const tess_line *line, json_t *root) TESS_NODISCARD;
 /* Adds "prompt" and "completion" to it: what an encoder reads is bare, what a text goes on from says what is what. */
 tess_status tess_form_task_pair(const tess_line *line, json_t *root, bool bare) TESS_NODISCARD;
 
-/* Reads a line that is an example of this form. *targets: how many of them draw a loss; *uncut: before it was cut. */
-tess_status tess_example_read(const tess_line_rules *r, const tess_line *line, tess_lines_form form, tess_example *e,
-                              uint64_t *targets, uint64_t *uncut) TESS_NODISCARD;
+/* Reads a line that is an example of this form, or `rejected` of a pair. *targets: how many of them draw a loss;
+ * *uncut: before it was cut. */
+tess_status tess_example_read(const tess_line_rules *r, const tess_line *line, tess_lines_form form, bool rejected,
+                              tess_example *e, uint64_t *targets, uint64_t *uncut) TESS_NODISCARD;
 /* Appends the tokens of a line that is a document. */
 tess_status tess_document_read(const tess_line_rules *r, const tess_line *line, tess_ids *ids) TESS_NODISCARD;
 /* Finds what a line is. */
@@ -115,8 +119,8 @@ typedef struct tess_lines {
 tess_status tess_lines_open(const char *path, const tess_line_rules *r, tess_lines *l) TESS_NODISCARD;
 /* Closes it. */
 void tess_lines_close(tess_lines *l);
-/* Reads an example. */
-tess_status tess_lines_get(const tess_lines *l, const tess_line_rules *r, uint64_t which,
+/* Reads an example, or `rejected` of a pair. */
+tess_status tess_lines_get(const tess_lines *l, const tess_line_rules *r, uint64_t which, bool rejected,
                            tess_example *e) TESS_NODISCARD;
 /* Returns how many places an example fills. */
 int64_t tess_lines_places(const tess_lines *l, uint64_t which);

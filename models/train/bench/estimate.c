@@ -164,7 +164,7 @@ static tess_status print_run(const tess_config *c, int rank, const struct asked 
         const long long all = tess_graph_param_elements(run.g), trained = tess_graph_trained_elements(run.g);
         fprintf(out, "%lld parameters, ", all);
         if (trained < all) fprintf(out, "%lld of them trained, ", trained);
-        fprintf(out, "%lld tokens a step, %llu tasks over %llu tiles\n", (long long)(run.batch * run.length),
+        fprintf(out, "%lld tokens a step, %llu tasks over %llu tiles\n", (long long)tess_run_tokens(&run),
                 (unsigned long long)p.tasks, (unsigned long long)p.tiles);
         if (tess_ranks() > 1) fprintf(out, "rank %d of %d, which holds the most\n", rank, tess_ranks());
         status = flush(out);

@@ -76,7 +76,7 @@ void tess_estimate_gpu_time(FILE *out, const tess_run *r, const tess_holds *p, c
                 {"messages to other ranks and from them", "messages", t->messages},
                 {"reading from the drive", "reading from the drive", t->read},
                 {"writing to the drive", "writing to the drive", t->written}};
-    const double tokens = (double)(r->batch * r->length) / t->seconds;
+    const double tokens = (double)tess_run_tokens(r) / t->seconds;
     const char *bound = NULL;
     double most = MOST * t->seconds;
     print_flops(out, p);
@@ -92,7 +92,7 @@ void tess_estimate_gpu_time(FILE *out, const tess_run *r, const tess_holds *p, c
 
 void tess_estimate_time(FILE *out, const tess_run *r, const tess_holds *p, const tess_forecast *t)
 {
-    const double tokens = (double)(r->batch * r->length) / t->seconds, rest = t->seconds - t->work;
+    const double tokens = (double)tess_run_tokens(r) / t->seconds, rest = t->seconds - t->work;
     const char *bound = t->work >= t->read && t->work >= t->write ? "compute"
                         : t->read >= t->write                     ? "reading from disk"
                                                                   : "writing to disk";

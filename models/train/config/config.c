@@ -454,6 +454,24 @@ void tess_config_say_cut(const tess_config *c, int64_t tokens, int64_t elements)
               (wide)c->cpu_tiles.elements, (wide)c->cpu_tiles.loss_rows);
 }
 
+/* A pair is two sequences of one micro-batch, and what both have together is found on the rank that has it. */
+static tess_status resolve_preference(tess_config *c)
+{
+    static const char refused[] = "with a loss of pairs (preference.loss) it is not there yet";
+    const int loss = c->preference.loss;
+    if (c->preference.beta == TESS_CONFIG_AUTO) c->preference.beta = loss == TESS_PREFERENCE_SIMPO ? 2 : 0.1;
+    if (c->preference.nll == TESS_CONFIG_AUTO) c->preference.nll = loss == TESS_PREFERENCE_ORPO;
+    if (!loss) return TESS_OK;
+    if (c->parallel.tensor > 1) REFUSE(c, "parallel.tensor", "%lld, but %s (1 is)", (wide)c->parallel.tensor, refused);
+    if (c->parallel.pipeline > 1)
+        REFUSE(c, "parallel.pipeline", "%lld, but %s (1 is)", (wide)c->parallel.pipeline, refused);
+    if (c->parallel.sequence > 1)
+        REFUSE(c, "parallel.sequence", "%lld, but %s (1 is)", (wide)c->parallel.sequence, refused);
+    if (c->data.pack_examples)
+        REFUSE(c, "data.pack_examples", "true, but the two sequences of a pair share no sample (false does without)");
+    return TESS_OK;
+}
+
 /* A pair of steps, both 0 where there are none. */
 static tess_status check_steps(const tess_config *c, const char *key, const int64_t step[2])
 {
@@ -507,6 +525,7 @@ tess_status tess_config_resolve(tess_config *c, int64_t ranks)
     }
     if (c->eval_every && !c->data.valid) REFUSE(c, "data.valid", "missing, expected a path (eval_every needs it)");
     TESS_TRY(resolve_best(c));
+    TESS_TRY(resolve_preference(c));
     resolve_tiles(c);
     if (!c->quiet) tess_config_say_auto(c);
     return TESS_OK;

@@ -11,6 +11,7 @@ static const char *const about[][2] = {
     {"eval", "what an evaluation says beside the loss"},
     {"on_spike", "what becomes of a batch whose gradient is out of proportion"},
     {"lora", "adapters of low rank beside a frozen model"},
+    {"preference", "losses of pairs of completions, one of them preferred"},
     {"optimizer", "which one, and its numbers"},
     {"scheduler", "how the learning rate moves"},
     {"bf16", "half precision"},

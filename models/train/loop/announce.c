@@ -100,7 +100,7 @@ static void say_data(const tess_run *r, const tess_data *d, int64_t steps)
            left_out ? "; left out, being no data: " : "", left_out ? left_out : "");
     if (tess_data_shared(d))
         printf("; %llu examples share them, %.2g%% is padding", (unsigned long long)tess_data_shared(d),
-               100 * (1 - (double)tess_data_tokens(d) / (samples * (double)r->length)));
+               100 * (1 - (double)tess_data_tokens(d) / (samples * (double)(r->sequences * r->length))));
     if (lines) printf("; left out by data.truncate: %llu line%s", lines, lines == 1 ? "" : "s");
     printf("\n");
     fflush(stdout);

@@ -35,6 +35,10 @@ static tess_status open_inputs(const char *path, void *what)
     e->c.lora.rslora = e->c.lora.dora = false;
     TESS_TRY(tess_run_open(&e->c, tess_rank(), &e->run));
     TESS_TRY(tess_run_check_weights(&e->run));
+    if (tess_run_refers(&e->run))
+        return tess_error(TESS_INVALID, "preference.loss",
+                          "dpo compares with the model that the run began with, which "
+                          "eval does not have (data.valid of the run evaluates so)");
     TESS_TRY(tess_run_data(&e->run, "data.valid", e->c.data.valid, false, &e->data));
     return tess_model_check(e->run.model);
 }
@@ -75,6 +79,17 @@ tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_dat
         numbers[k - losses] = tess_exact_mean(sums + 2 * (size_t)k * tess_exact_bytes(), 1);
 done:
     tess_bar_end();
+    free(sums);
+    return status;
+}
+
+tess_status tess_run_numbers(const tess_step *step, double *numbers)
+{
+    const int losses = tess_step_losses(step), count = tess_step_numbers(step);
+    char *sums = tess_alloc((size_t)(2 * (losses + count)) * tess_exact_bytes());
+    const tess_status status = tess_step_add_losses(step, sums);
+    for (int k = 0; k < count && status == TESS_OK; k++)
+        numbers[k] = tess_exact_mean(sums + 2 * (size_t)(losses + k) * tess_exact_bytes(), 1);
     free(sums);
     return status;
 }
@@ -125,10 +140,13 @@ tess_status tess_eval(const tess_config *c)
     const int beside = tess_step_numbers(step);
     numbers = tess_alloc((size_t)(beside + 1) * sizeof *numbers);
     TESS_TRY_DONE(tess_run_evaluate(&e.run, step, e.data, &loss, &targets, numbers));
-    const bool batches = tess_model_batch(e.run.model);
+    const bool batches = tess_model_batch(e.run.model), pairs = e.run.sequences > 1;
     printf("loss %.6f", loss);
-    if (!batches) printf("  perplexity %.4f  tokens %.0f", exp(loss), targets);
-    for (int k = 0; k < beside; k++) printf("  %s %.6f", tess_model_number_name(e.run.model, k), numbers[k]);
+    if (pairs)
+        printf("  pairs %.0f", targets);
+    else if (!batches)
+        printf("  perplexity %.4f  tokens %.0f", exp(loss), targets);
+    for (int k = 0; k < beside; k++) printf("  %s %.6f", tess_model_number_name(e.run.model, pairs, k), numbers[k]);
     if (batches) printf("  batches %.0f", targets);
     printf("\n");
 done:

@@ -4,6 +4,7 @@
 #include "models/text/base/directories.h"
 #include "models/train/loop/announce_impl.h"
 #include "models/train/loop/lock_impl.h"
+#include "models/train/loop/reference_impl.h"
 #include "models/train/loop/resume_impl.h"
 #include "models/train/loop/samples_impl.h"
 #include "models/train/loop/schedule_impl.h"
@@ -38,6 +39,8 @@ struct training {
     bool stopped, early;     /* by a signal, by early_stop */
     double valid_loss;       /* of the last evaluation */
     double *numbers;         /* beside it */
+    double *own;             /* of a step that trains */
+    tess_reference reference;
     tess_progress at;
     tess_holds plan;
     tess_observer observer;
@@ -142,8 +145,10 @@ static tess_status plan_steps(struct training *t)
     TESS_TRY(status);
     tess_announce_step(&t->run, t->step);
     if (t->run.evaluates) TESS_TRY(tess_run_eval_step(&t->run, false, &t->eval));
+    TESS_TRY(tess_reference_plan(&t->run, &t->reference));
     if (t->valid) TESS_TRY(tess_samples_new(&t->run, t->valid, &t->samples));
     if (t->eval) t->numbers = tess_alloc((size_t)(tess_step_numbers(t->eval) + 1) * sizeof *t->numbers);
+    t->own = tess_alloc((size_t)(tess_step_numbers(t->step) + 1) * sizeof *t->own);
     tess_step_holds(t->step, &t->plan);
     return TESS_OK;
 }
@@ -203,6 +208,7 @@ static tess_status begin(struct training *t, bool resumes)
     tess_bar_end();
     TESS_TRY(status);
     if (!resumes && !tess_rank()) tess_resume_clear(&t->c);
+    TESS_TRY(tess_reference_find(&t->reference, t->data, t->valid, resumes));
     return tess_observer_open(&t->observer, t->step, &t->plan, t->at.step);
 }
 
@@ -238,8 +244,11 @@ static tess_status one_step(struct training *t)
                           .lr = in.lr,
                           .grad_norm = r.grad_norm,
                           .loss_scale = in.loss_scale,
-                          .skipped = t->at.scale.skipped};
-    tess_observer_step_ends(&t->observer, t->run.batch * t->run.length, r.used, &s);
+                          .skipped = t->at.scale.skipped,
+                          .pairs = t->run.sequences > 1,
+                          .own = t->own};
+    if (s.pairs) TESS_TRY(tess_run_numbers(t->step, t->own));
+    tess_observer_step_ends(&t->observer, tess_run_tokens(&t->run), r.used, &s);
     bool evaluate = due(t->way.eval_every, t->at.step + 1);
     if (evaluate) TESS_TRY(tess_run_evaluate(&t->run, t->eval, t->valid, &t->valid_loss, NULL, t->numbers));
     if (evaluate && t->samples) TESS_TRY(tess_samples_make(t->samples));
@@ -324,11 +333,13 @@ static void end(struct training *t)
     tess_observer_close(&t->observer);
     tess_step_free(t->step);
     tess_step_free(t->eval);
+    tess_reference_close(&t->reference);
     tess_samples_free(t->samples);
     tess_data_close(t->data);
     tess_data_close(t->valid);
     tess_run_close(&t->run);
     free(t->numbers);
+    free(t->own);
     tess_stop();
     tess_lock_release(&t->output);
     tess_lock_release(&t->saves);

@@ -101,6 +101,10 @@ static tess_status open_model(tess_trainer *t)
         t->c.scheduler.params.total_num_steps = t->c.steps;
     }
     t->run.evaluates = true;
+    if (t->c.preference.loss)
+        return tess_error(TESS_INVALID, "preference.loss",
+                          "a trainer is fed with tokens (none does; the command and "
+                          "tess_train learn from pairs)");
     return find_inputs(t);
 }
 

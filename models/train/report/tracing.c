@@ -20,7 +20,7 @@ static char *about(const tess_run *r, const tess_holds *plan, const tess_measure
     const tess_placement *p = &r->plan.ram;
     json_t *o = json_pack("{s:i, s:i, s:s, s:i, s:i, s:s, s:I}", "rank", tess_rank(), "ranks", tess_ranks(), "host",
                           tess_share_read()->host, "cpu_workers", tess_workers(), "gpu_workers", tess_gpus(), "dtype",
-                          tess_run_dtype_name(r->dtype), "tokens", (json_int_t)(r->batch * r->length));
+                          tess_run_dtype_name(r->dtype), "tokens", (json_int_t)tess_run_tokens(r));
     json_object_set_new(o, "flops", json_real(plan->flops + plan->recompute_flops));
     json_object_set_new(o, "matrix_rate", json_real(m->yardstick / tess_ranks()));
     json_object_set_new(o, "disk", json_boolean(r->machine.disk));

@@ -89,7 +89,7 @@ void tess_run_say_written(const tess_run *r, int64_t steps)
 void tess_run_say_padding(const tess_run *r, const tess_data *train, const tess_data *valid)
 {
     static const double much = 0.25; /* of all places */
-    const double places = (double)tess_data_samples(train) * (double)r->length;
+    const double places = (double)tess_data_samples(train) * (double)(r->sequences * r->length);
     const double share = 1 - (double)tess_data_tokens(train) / places;
     uint64_t longest = tess_data_longest(train);
     if (!longest || share < much) return;

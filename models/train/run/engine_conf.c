@@ -73,6 +73,16 @@ static uint64_t chains_of(const tess_run *r)
     return here && r->caps.gpu_plan ? tess_gpu_tiles(r->caps.gpu) : 0;
 }
 
+int64_t tess_run_tokens(const tess_run *r)
+{
+    return r->batch * r->sequences * r->length;
+}
+
+bool tess_run_refers(const tess_run *r)
+{
+    return r->c->preference.loss == TESS_PREFERENCE_DPO;
+}
+
 void tess_run_terms(const tess_config *c, int rank, tess_run *r)
 {
     const int tensor = (int)c->parallel.tensor, pipeline = (int)c->parallel.pipeline;
@@ -92,7 +102,8 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
                  .reuse = c->zero_optimization.stage3_max_reuse_distance},
         .dtype = tess_run_dtype(c),
         .caps = caps_of(c),
-        .evaluates = c->data.valid,
+        .evaluates = c->data.valid || c->preference.loss == TESS_PREFERENCE_DPO, /* so it begins */
+        .sequences = c->preference.loss ? 2 : 1,
         .length = c->data.seq_length,
         .batch = c->train_batch_size,
         .micro = c->train_batch_size / c->train_micro_batch_size_per_gpu,

@@ -1,7 +1,9 @@
 /* Feeding a step with samples: each tensor that the network has is given its part of every sample. */
 #include "codelets/codelets.h"
+#include "models/files/safetensors/safetensors.h"
 #include "models/train/run/run.h"
 #include <stdlib.h>
+#include <string.h>
 
 /* Numbers of a sample for one tensor, and what stands there where there is no sample. */
 struct part {
@@ -10,16 +12,33 @@ struct part {
     int32_t none;
     int32_t *values; /* (samples, width) */
 };
-enum { IDS, TARGETS, BOUNDS, POSITIONS, SEGMENTS, DECODER_IDS, LABEL, INDEX, VISIBLE, PARTS };
+enum { IDS, TARGETS, BOUNDS, POSITIONS, SEGMENTS, DECODER_IDS, LABEL, INDEX, VISIBLE, REFERENCE, PARTS };
 
 static int32_t *row(const struct part *p, int64_t sample)
 {
     return p->values ? p->values + sample * p->width : NULL;
 }
 
-static tess_status read_samples(const tess_data *data, const struct part *p, uint64_t first, int64_t n, int64_t room)
+/* What another model says of the sequences of a sample; zeros where it was not asked yet. */
+static tess_status read_reference(const tess_run *r, const tess_data *data, uint64_t sample, int32_t *bits)
 {
-    for (int64_t i = 0; i < room; i++) {
+    for (int k = 0; k < 2; k++) {
+        float scores[2];
+        if (!data || r->reference[k].data != data) continue;
+        TESS_TRY(tess_safetensor_read(r->reference[k].scores, (int64_t)(2 * sample), 2, scores));
+        memcpy(bits, scores, sizeof scores);
+    }
+    return TESS_OK;
+}
+
+/* The samples are those at places of the run, or with `plain` of the data; sequences lie one behind the other. */
+static tess_status read_samples(const tess_run *r, const tess_data *data, bool plain, const struct part *p,
+                                uint64_t first, int64_t n, int64_t room)
+{
+    for (int64_t i = 0; i < room * r->sequences; i++) {
+        const uint64_t at = first + (uint64_t)(i / r->sequences);
+        const bool there = i / r->sequences < n, rejected = i % r->sequences;
+        const uint64_t sample = plain || !there ? at : tess_data_order(data, at);
         const tess_sample into = {.ids = row(&p[IDS], i),
                                   .targets = row(&p[TARGETS], i),
                                   .bounds = row(&p[BOUNDS], i),
@@ -27,10 +46,12 @@ static tess_status read_samples(const tess_data *data, const struct part *p, uin
                                   .segments = row(&p[SEGMENTS], i),
                                   .decoder_ids = row(&p[DECODER_IDS], i),
                                   .label = row(&p[LABEL], i),
-                                  .place = first + (uint64_t)i};
-        if (i < n)
-            TESS_TRY(tess_data_get(data, tess_data_order(data, first + (uint64_t)i), &into));
-        else
+                                  .place = at,
+                                  .rejected = rejected};
+        if (there) {
+            TESS_TRY(tess_data_get(data, sample, &into));
+            if (p[REFERENCE].values && !rejected) TESS_TRY(read_reference(r, data, sample, row(&p[REFERENCE], i)));
+        } else
             for (int k = 0; k < PARTS; k++)
                 for (int64_t t = 0; p[k].values && t < p[k].width; t++) row(&p[k], i)[t] = p[k].none;
     }
@@ -141,7 +162,8 @@ static tess_status feed_arrays(const tess_run *r, tess_step *step, const tess_da
 }
 
 /* Feeds n samples of `data` from `first` on; without data, samples that are drawn. */
-static tess_status feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first, int64_t n)
+static tess_status feed(const tess_run *r, tess_step *step, const tess_data *data, bool plain, uint64_t first,
+                        int64_t n)
 {
     if (tess_model_batch(r->model)) return feed_arrays(r, step, data, first, n);
     const tess_network *net = &r->net;
@@ -154,18 +176,20 @@ static tess_status feed(const tess_run *r, tess_step *step, const tess_data *dat
                                [DECODER_IDS] = {net->decoder_ids, T, 0, NULL},
                                [LABEL] = {net->label, 1, -100, NULL},
                                [INDEX] = {net->index, 1, 0, NULL},
-                               [VISIBLE] = {net->visible, 2 * T, 0, NULL}};
+                               [VISIBLE] = {net->visible, 2 * T, 0, NULL},
+                               [REFERENCE] = {net->reference, 1, 0, NULL}};
     int64_t micro, micros;
     tess_step_share(step, &micro, &micros);
     const int64_t begin = micro * r->micro_batch, room = micros * r->micro_batch;
+    const int64_t rows = room * r->sequences;
     for (int k = 0; k < PARTS; k++)
-        if (part[k].tensor) part[k].values = tess_alloc((size_t)(room * part[k].width) * sizeof(int32_t));
+        if (part[k].tensor) part[k].values = tess_alloc((size_t)(rows * part[k].width) * sizeof(int32_t));
     tess_status status = TESS_OK;
     if (data)
-        status = read_samples(data, part, first + (uint64_t)begin, n - begin, room);
+        status = read_samples(r, data, plain, part, first + (uint64_t)begin, n - begin, room);
     else
-        draw_samples(r, part, room);
-    if (status == TESS_OK) complete(net, part, room, T);
+        draw_samples(r, part, rows);
+    if (status == TESS_OK) complete(net, part, rows, T);
     for (int k = 0; k < PARTS && status == TESS_OK; k++)
         if (part[k].tensor) status = tess_step_feed(step, part[k].tensor, part[k].values);
     for (int k = 0; k < PARTS; k++) free(part[k].values);
@@ -174,10 +198,15 @@ static tess_status feed(const tess_run *r, tess_step *step, const tess_data *dat
 
 tess_status tess_run_feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first, int64_t n)
 {
-    return feed(r, step, data, first, n);
+    return feed(r, step, data, false, first, n);
+}
+
+tess_status tess_run_feed_plain(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first, int64_t n)
+{
+    return feed(r, step, data, true, first, n);
 }
 
 tess_status tess_run_feed_random(const tess_run *r, tess_step *step)
 {
-    return feed(r, step, NULL, 0, 0);
+    return feed(r, step, NULL, false, 0, 0);
 }

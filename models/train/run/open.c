@@ -85,6 +85,7 @@ static tess_status settle_import(tess_run *r)
         const char *key, *what;
     } refused[] = {{c->parallel.sequence > 1, "parallel.sequence", "its samples are no sequences"},
                    {c->weights == WEIGHTS_DRAWN, "weights", "its weights are never drawn here, only loaded"},
+                   {c->preference.loss, "preference.loss", "its loss is its own"},
                    {c->neftune_noise_alpha > 0, "neftune_noise_alpha", "noise on its embeddings is not supported"},
                    {c->lora.r > 0 || c->lora.from, "lora", "it has no linears by name"},
                    {tess_run_save_dtype(r) != TESS_SAVE_FP32, "save_dtype", "it is written in fp32"}};
@@ -101,7 +102,7 @@ static tess_status settle_import(tess_run *r)
                           (long long)r->batch, (long long)batch, (long long)(batch * ranks));
     r->micro_batch = batch;
     r->micro = r->conf.micro = r->batch / batch;
-    r->length = 1;
+    r->length = r->sequences = 1;
     return TESS_OK;
 }
 
@@ -137,7 +138,13 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
                             .loss_align = tess_gpus() > 0 ? 64 : 0};
     r->g = tess_graph_new(&conf);
     const tess_run_inputs in = tess_run_wants(c, tess_model_answers(r->model) == TESS_ANSWERS_LABEL);
-    const tess_build build = {.batch = r->micro_batch,
+    const tess_preference_conf preference = {.kind = (tess_preference_kind)c->preference.loss,
+                                             .beta = (float)c->preference.beta,
+                                             .gamma = (float)c->preference.gamma,
+                                             .smoothing = (float)c->preference.label_smoothing,
+                                             .nll = (float)c->preference.nll};
+    const tess_build build = {.batch = r->micro_batch * r->sequences,
+                              .preference = preference,
                               .length = r->length,
                               .purpose = TESS_FOR_LOSS,
                               .bounds = in.bounds,
@@ -176,7 +183,7 @@ void tess_run_say_odd(const tess_run *r)
         for (int i = tess_tensor_shape(tess_graph_param(r->g, k), shape) - 1; i >= 0; i--) elements *= shape[i];
         if (elements > most) most = elements;
     }
-    tess_config_say_cut(r->c, r->micro_batch * r->length, most);
+    tess_config_say_cut(r->c, r->micro_batch * r->sequences * r->length, most);
 }
 
 tess_status tess_run_need_weights(const tess_model *m)
@@ -343,6 +350,7 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
                            .drop = r->c->data.truncate == TESS_TRUNCATE_DROP,
                            .end_completions = r->c->data.end_completions,
                            .chat = r->chat,
+                           .pairs = r->c->preference.loss,
                            .loss_on_all = r->c->data.loss_on == LOSS_ON_ALL,
                            .held = held,
                            .holds = holds};

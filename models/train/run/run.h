@@ -45,11 +45,21 @@ typedef struct tess_run {
     uint64_t beside;      /* bytes of RAM that an evaluation's inputs and scratch have beside a step that trains */
     /* Micro-batches of a step on all ranks, sequences of one, of a step; tokens of a sequence: */
     int64_t micro, micro_batch, batch, length;
+    int64_t sequences; /* of a sample: 2 of a pair */
+    /* What another model says of the pairs of these data (loop/reference.c): (samples, 2). */
+    struct {
+        const tess_data *data; /* NULL: nothing is known */
+        const struct tess_safetensor *scores;
+    } reference[2];
     int64_t evaluated; /* micro-batches of a step of eval */
 } tess_run;
 
 /* ---- engine_conf.c ----------------------------------------------------------------------------------------------- */
 
+/* Returns how many tokens a step takes. */
+int64_t tess_run_tokens(const tess_run *r);
+/* Returns whether the loss compares with what another model says of the data. */
+bool tess_run_refers(const tess_run *r);
 /* Returns the dtype of matrices that a configuration asks for. */
 tess_dtype tess_run_dtype(const tess_config *c);
 /* Returns the dtype whose products are measured in the place of another: fp16 is as fast as bf16 on a GPU, and as fp32
@@ -207,6 +217,9 @@ tess_status tess_run_room(tess_run *r, const tess_holds *plan, bool resumes) TES
  * beyond the n-th targets that count for nothing. */
 tess_status tess_run_feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first,
                           int64_t n) TESS_NODISCARD;
+/* Feeds n samples of data in their own order, as the two before feed them. */
+tess_status tess_run_feed_plain(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first,
+                                int64_t n) TESS_NODISCARD;
 /* Feeds the keys of random numbers that a network takes, of micro-batches from that sample on. */
 tess_status tess_run_feed_keys(const tess_run *r, tess_step *step, uint64_t first) TESS_NODISCARD;
 /* Feeds samples that are drawn, without padding. */
@@ -215,5 +228,7 @@ tess_status tess_run_feed_random(const tess_run *r, tess_step *step) TESS_NODISC
  * the network has beside it; the rest of a batch is masked. `step` is of eval. */
 tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss, double *targets,
                               double *numbers) TESS_NODISCARD;
+/* Finds the means of the numbers that the step which just ran has beside its loss. */
+tess_status tess_run_numbers(const tess_step *step, double *numbers) TESS_NODISCARD;
 
 #endif

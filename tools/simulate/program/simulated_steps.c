@@ -314,7 +314,7 @@ static void begin(void *of)
 static void tell(void *of, FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)
 {
     struct told *t = of;
-    const double tokens = (double)(b->run.batch * b->run.length),
+    const double tokens = (double)tess_run_tokens(&b->run),
                  all = p->wall * (tess_gpus() ? tess_gpus() : t->part->cores);
     uint64_t tasks = 0;
     for (int i = 0; i < p->rows; i++) tasks += p->row[i].tasks;
