@@ -264,6 +264,12 @@ int tess_step_numbers(const tess_step *s);
  * the targets that counted in the last run, and the number of these targets. Summed over several runs they do not
  * depend on how samples were grouped. */
 tess_status tess_step_add_losses(const tess_step *s, void *sums) TESS_NODISCARD;
+/* Returns how many parts of the loss this rank makes in a run: one for every loss_rows rows of a row tile, in the order
+ * of the rows. A rank that makes none, since others hold the head, has none. */
+int tess_step_loss_parts(const tess_step *s);
+/* Stores of each part of the last run, for each loss and then for each number beside them: its sum, and how many
+ * targets counted. */
+tess_status tess_step_part_losses(const tess_step *s, double *values) TESS_NODISCARD;
 
 #ifdef __cplusplus
 }

@@ -131,8 +131,8 @@ tess_tensor *tess_balanced(tess_tensor *loss, tess_tensor *statistics, tess_tens
  * A loss of pairs of sequences, which lie one behind the other, the chosen one first:
  *
  *     tess_tensor *scores = tess_scores(x, table, NULL, next, 0);                         // (B, 1, 2)
- *     tess_tensor *loss = tess_preference(scores, reference, &(tess_preference_conf){TESS_PREFERENCE_DPO, .beta =
- * 0.1f});
+ *     const tess_preference_conf dpo = {TESS_PREFERENCE_DPO, .beta = 0.1f};
+ *     tess_tensor *loss = tess_preference(scores, reference, &dpo);
  *
  * It is the mean over all pairs of a step, whose micro-batches have as many each. */
 

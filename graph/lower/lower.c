@@ -215,6 +215,8 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     tess_tile *norm = conf->train && !conf->keep_gradients ? tess_lower_norm(&L) : NULL;
     free(put);
     free(wanted);
+    tess_tile **losses = tess_arena_get(L.p->arena, (size_t)L.nlosses * sizeof *losses + 1);
+    if (L.nlosses) memcpy(losses, L.losses, (size_t)L.nlosses * sizeof *losses);
     free(L.losses);
     free(L.owed);
     free(L.scratch);
@@ -222,6 +224,6 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     if (g->cache) tess_program_bundle(L.p);
     if (conf->train && tess_ranks() == 1) tess_program_chain(L.p, conf->chains);
     tess_program_finish(L.p, conf->keep_gradients);
-    *out = (tess_lowered){L.p,         L.input, L.result,         L.loss, norm,     L.losses_exact,
-                          L.row_tiles, L.cut,   late_program(&L), L.uses, L.bounds, L.used};
+    *out = (tess_lowered){L.p,       L.input,     L.result, L.loss,           norm,   L.losses_exact, losses,
+                          L.nlosses, L.row_tiles, L.cut,    late_program(&L), L.uses, L.bounds,       L.used};
 }

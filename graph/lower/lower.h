@@ -122,6 +122,8 @@ typedef struct tess_lowered {
     tess_tile **output; /* [micro * row_tiles + row tile] */
     tess_tile *loss, *norm;
     tess_tile *losses_exact; /* what `loss` was rounded from */
+    tess_tile **losses;      /* the parts of the loss, in order, in the program's arena */
+    int nlosses;
     int row_tiles;
     struct tess_spans cut;
     tess_program *updates;     /* with late updates: a program of these alone, over the tiles of the other one */

@@ -182,6 +182,26 @@ tess_status tess_step_add_losses(const tess_step *s, void *sums)
     return TESS_OK;
 }
 
+int tess_step_loss_parts(const tess_step *s)
+{
+    return s->low.nlosses;
+}
+
+tess_status tess_step_part_losses(const tess_step *s, double *values)
+{
+    TESS_TRY(tess_step_check(s));
+    TESS_TRY(check_ran(s));
+    for (int k = 0; k < s->low.nlosses; k++) {
+        void *part;
+        const size_t bytes = tess_tile_bytes(s->low.losses[k]);
+        TESS_TRY(tess_tile_map(s->low.losses[k], TESS_R, &part));
+        memcpy(values, part, bytes);
+        tess_tile_unmap(s->low.losses[k]);
+        values += bytes / sizeof *values;
+    }
+    return TESS_OK;
+}
+
 tess_status tess_step_gradient(tess_step *s, tess_tensor *param, float *values)
 {
     TESS_TRY(tess_step_check(s));

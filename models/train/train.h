@@ -43,6 +43,10 @@ tess_status tess_explain_csv(const char *output, const char *file, FILE *out) TE
  * report.html in the output, or, of several runs, in the working directory. */
 tess_status tess_report_runs(const char *const *output, int runs, const char *file, FILE *out) TESS_NODISCARD;
 
+/* Has a model answer the questions of a file (docs/tasks.md), and prints a table of how many it got right. `samples`,
+ * unless NULL, is a file that gets a line for each. */
+tess_status tess_eval_task(const tess_config *c, const char *file, const char *samples, FILE *out) TESS_NODISCARD;
+
 /* Finds data.seq_length and the dtype of matrices for evaluating a directory that has no configuration: those of the
  * run that wrote the checkpoint, else all of the model's positions (at most 1024), in fp32. */
 tess_status tess_eval_facts(const char *dir, int64_t *length, tess_dtype *dtype) TESS_NODISCARD;

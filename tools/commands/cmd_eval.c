@@ -1,4 +1,4 @@
-/* tessera eval: mean loss and perplexity on data.valid. */
+/* tessera eval: mean loss and perplexity on data.valid, or what the questions of a task come to. */
 #include "tools/commands/cmd.h"
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static bool is_directory(const char *path)
 }
 
 /* A model's or a checkpoint's directory in the place of a configuration: what it says comes before what is said. */
-static tess_status config_of(const char *dir, int count, char **said, tess_config *config)
+static tess_status config_of(const char *dir, int count, char **said, bool valid, tess_config *config)
 {
     enum { OURS = 4 };
     int64_t length;
@@ -47,21 +47,27 @@ static tess_status config_of(const char *dir, int count, char **said, tess_confi
     tess_status status = tess_config_load(NULL, set, (size_t)n, config);
     for (int i = 0; i < OURS; i++) free(ours[i]);
     free(set);
-    if (status == TESS_OK) status = tess_config_require(config, "data.valid");
+    if (status == TESS_OK && valid) status = tess_config_require(config, "data.valid");
     return status == TESS_OK ? tess_config_resolve(config, tess_ranks()) : status;
 }
 
-static const option ADAPTER = {"--adapter", "DIR", "adapters beside the model: lora.from", NULL};
+enum { ADAPTER, TASK, SAMPLES, OPTIONS };
+static const option all[OPTIONS] = {
+    [ADAPTER] = {"--adapter", "DIR", "adapters beside the model: lora.from", NULL},
+    [TASK] = {"--task", "FILE", "questions that the model answers, in place of data.valid (.jsonl)", NULL},
+    [SAMPLES] = {"--samples", "FILE", "with --task: a line for each question goes there", NULL}};
 
-static tess_status evaluate(int count, char **said)
+static tess_status evaluate(int count, char **said, const option *o)
 {
+    static const char *const model[] = {"model", NULL};
+    const char *task = o[TASK].value;
     tess_config config;
     tess_status status;
     if (count > 0 && is_directory(said[1]))
-        TESS_TRY_DONE(config_of(said[1], count - 1, said + 2, &config));
+        TESS_TRY_DONE(config_of(said[1], count - 1, said + 2, !task, &config));
     else
-        TESS_TRY_DONE(cmd_config(1 + count, said, required, &config));
-    status = tess_eval(&config);
+        TESS_TRY_DONE(cmd_config(1 + count, said, task ? model : required, &config));
+    status = task ? tess_eval_task(&config, task, o[SAMPLES].value, stdout) : tess_eval(&config);
 done:
     tess_config_free(&config);
     return status;
@@ -69,14 +75,17 @@ done:
 
 static tess_status run(int argc, char **argv)
 {
-    option adapter = ADAPTER;
+    option o[OPTIONS];
     int rest;
-    TESS_TRY(cmd_parse(&adapter, 1, argc, argv, &rest));
-    if (!adapter.value) return evaluate(rest, argv);
-    char **said = tess_alloc((size_t)(rest + 2) * sizeof *said), *from = tess_format("lora.from=%s", adapter.value);
+    memcpy(o, all, sizeof o);
+    TESS_TRY(cmd_parse(o, OPTIONS, argc, argv, &rest));
+    if (o[SAMPLES].value && !o[TASK].value)
+        return tess_error(TESS_INVALID, "command line", "--samples: are of a task (--task FILE has its questions)");
+    if (!o[ADAPTER].value) return evaluate(rest, argv, o);
+    char **said = tess_alloc((size_t)(rest + 2) * sizeof *said), *from = tess_format("lora.from=%s", o[ADAPTER].value);
     memcpy(said, argv, (size_t)(rest + 1) * sizeof *said);
     said[rest + 1] = from;
-    const tess_status status = evaluate(rest + 1, said);
+    const tess_status status = evaluate(rest + 1, said, o);
     free(from);
     free(said);
     return status;
@@ -84,18 +93,22 @@ static tess_status run(int argc, char **argv)
 
 static void help(FILE *out)
 {
-    cmd_option_help(&ADAPTER, 1, out);
+    cmd_option_help(all, OPTIONS, out);
     fputs("\nIn the configuration's place a model's directory may stand, or a checkpoint's, or one of checkpoints, "
           "whose\n"
           "newest is taken: data.seq_length, bf16.enabled and fp16.enabled are then its run's, and data.valid is to be "
           "said:\n"
           "  tessera eval checkpoints data.valid=held-out.txt\n"
+          "A task's questions are lines {\"context\", \"choices\", \"answer\"}, {\"context\", \"continuation\"} or\n"
+          "{\"prompt\", \"answer\", \"until\"}, or of samples_*.jsonl as lm-evaluation-harness writes them "
+          "(docs/tasks.md):\n"
+          "  tessera eval out/model --task arc.jsonl\n"
           "A configuration's model without weights is drawn from seed, and a line says so.\n",
           out);
 }
 
 const command cmd_eval = {"eval",
-                          "eval CONFIG.json|DIR [KEY=VALUE ...] [--adapter DIR]",
+                          "eval CONFIG.json|DIR [KEY=VALUE ...] [--adapter DIR] [--task FILE [--samples FILE]]",
                           "Prints the mean loss and the perplexity of the model on data.valid.",
                           help,
                           run,

@@ -7,6 +7,7 @@
 #include "models/train/checkpoint/checkpoint.h"
 #include "models/train/generate/prompts_impl.h"
 #include "models/train/generate/talk_impl.h"
+#include "models/train/generate/texts.h"
 #include "models/train/generate/writer_impl.h"
 #include <jansson.h>
 #include <math.h>
@@ -27,6 +28,7 @@ struct generator {
     int32_t end[MOST_ENDS];
     int32_t padding, start; /* start: what a decoder's text begins with */
     tess_prompts prompts;
+    tess_asked *asked; /* what the prompts are of; NULL: they are written as they come */
     tess_writer *writer;
     tess_decoding *decoding;
     double read_seconds, write_seconds;
@@ -153,6 +155,22 @@ static tess_status encode_talk(struct generator *g, const char *where, tess_prom
     return status;
 }
 
+/* What is asked has room behind it, and is not begun twice. */
+static tess_status settle_asked(struct generator *g, const char *where, const tess_ids *before, tess_ids *ids)
+{
+    const int64_t trained = tess_model_trained_positions(g->model), most = g->most ? g->most : trained;
+    const size_t n = before->count;
+    if (n && ids->count > n && ids->id[n] == before->id[0])
+        memmove(ids->id, ids->id + n, (ids->count -= n) * sizeof *ids->id);
+    if (!most || (int64_t)ids->count <= most - g->conf->tokens) return TESS_OK;
+    if (most <= g->conf->tokens)
+        return tess_error(TESS_INVALID, where, "%d tokens to write, but the model has %lld positions", g->conf->tokens,
+                          (long long)most);
+    const size_t over = ids->count - (size_t)(most - g->conf->tokens);
+    memmove(ids->id, ids->id + over, (ids->count -= over) * sizeof *ids->id);
+    return TESS_OK;
+}
+
 static tess_status encode(struct generator *g, tess_prompt *p)
 {
     char where[512];
@@ -165,6 +183,7 @@ static tess_status encode(struct generator *g, tess_prompt *p)
         tess_ids_add(&p->ids, before->id, before->count);
         TESS_TRY(tess_tokenizer_encode(g->tokenizer, where, p->text, strlen(p->text), &p->ids));
         tess_ids_add(&p->ids, behind->id, behind->count);
+        if (g->asked && !has_encoder(g)) TESS_TRY(settle_asked(g, where, before, &p->ids));
     }
     if (p->ids.count == 0) {
         const int32_t start = tess_tokenizer_end_of_text(g->tokenizer);
@@ -185,9 +204,9 @@ static tess_status encode(struct generator *g, tess_prompt *p)
 static tess_status take_prompts(struct generator *g)
 {
     const tess_generate_conf *c = g->conf;
-    if (c->prompts)
+    if (c->prompts && !g->asked)
         TESS_TRY(tess_prompts_read(&g->prompts, c->prompts, g->vocab));
-    else
+    else if (!g->asked)
         tess_prompts_said(&g->prompts, c->prompt);
     for (size_t i = 0; i < g->prompts.count; i++) TESS_TRY(encode(g, &g->prompts.prompt[i]));
     return TESS_OK;
@@ -252,6 +271,18 @@ static tess_status read_next(struct generator *g, const tess_prompt *prompt, str
     return tess_writer_read(g->writer, next, 1);
 }
 
+/* What was written of a text that is asked, up to what ends it; *ends: that was met. A new string. */
+static char *written_of(const struct generator *g, const tess_asked *a, const struct text *t, bool *ends)
+{
+    char *text = tess_tokenizer_decode(g->tokenizer, t->ids.id + t->given, t->ids.count - t->given, NULL);
+    *ends = (int64_t)(t->ids.count - t->given) >= a->tokens;
+    for (size_t k = 0; k < a->untils; k++) {
+        char *at = *a->until[k] ? strstr(text, a->until[k]) : NULL;
+        if (at) *at = 0, *ends = true;
+    }
+    return text;
+}
+
 /* Draws the next token of each text; false: all are done. */
 static bool draw(struct generator *g, struct text *text, int64_t batch, size_t first, int64_t place, int32_t *next,
                  struct voice *voice)
@@ -268,6 +299,7 @@ static bool draw(struct generator *g, struct text *text, int64_t batch, size_t f
         tess_ids_push(&t->ids, next[b]);
         g->wrote++;
         if (voice) say(voice, next[b]);
+        if (g->asked) free(written_of(g, &g->asked[first + (size_t)b], t, &t->done));
         if (g->most && (int64_t)t->ids.count >= g->most && place + 1 < g->conf->tokens) {
             t->done = true;
             g->cut++;
@@ -304,7 +336,10 @@ static tess_status write_batch(struct generator *g, size_t first, size_t count, 
         else
             status = read_next(g, prompt, text, batch, next);
     g->write_seconds += tess_seconds() - began;
-    for (size_t b = 0; status == TESS_OK && !voice && b < count; b++)
+    bool ends;
+    for (size_t b = 0; status == TESS_OK && g->asked && b < count; b++)
+        g->asked[first + b].written = written_of(g, &g->asked[first + b], &text[b], &ends);
+    for (size_t b = 0; status == TESS_OK && !g->asked && !voice && b < count; b++)
         tess_prompt_write(&g->prompts, &prompt[b], g->tokenizer, text[b].ids.id + text[b].given,
                           text[b].ids.count - text[b].given, !has_encoder(g), out);
     for (int64_t b = 0; b < batch; b++) tess_ids_free(&text[b].ids);
@@ -425,11 +460,11 @@ static tess_status generate(struct generator *g, FILE *out)
     return fflush(out) || ferror(out) ? tess_error(TESS_FAILED, "output", "cannot be written") : TESS_OK;
 }
 
-tess_status tess_generate(const tess_generate_conf *c, FILE *out)
+static tess_status run(const tess_generate_conf *c, tess_prompts prompts, tess_asked *asked, FILE *out)
 {
-    if (!c || !c->dir || (!c->prompt && !c->prompts && !c->chat) || !out)
-        return tess_error(TESS_INVALID, "generate", "a directory, a prompt or an output is NULL");
     struct generator g = {.conf = c,
+                          .prompts = prompts,
+                          .asked = asked,
                           .how = {.repetition_penalty = c->repetition_penalty,
                                   .temperature = c->temperature,
                                   .top_k = c->top_k,
@@ -450,4 +485,22 @@ tess_status tess_generate(const tess_generate_conf *c, FILE *out)
     tess_config_close(g.config);
     tess_stop();
     return status;
+}
+
+tess_status tess_generate(const tess_generate_conf *c, FILE *out)
+{
+    if (!c || !c->dir || (!c->prompt && !c->prompts && !c->chat) || !out)
+        return tess_error(TESS_INVALID, "generate", "a directory, a prompt or an output is NULL");
+    return run(c, (tess_prompts){0}, NULL, out);
+}
+
+tess_status tess_generate_asked(const tess_generate_conf *c, const char *file, tess_asked *asked, size_t count)
+{
+    tess_generate_conf of_file = *c;
+    tess_prompts prompts = {.form = TESS_PROMPTS_EXAMPLES, .where = file, .count = count, .room = count};
+    of_file.prompts = file;
+    prompts.prompt = tess_alloc(count * sizeof *prompts.prompt);
+    for (size_t i = 0; i < count; i++)
+        prompts.prompt[i] = (tess_prompt){.text = tess_strdup(asked[i].prompt), .line = asked[i].line};
+    return run(&of_file, prompts, asked, stdout);
 }

@@ -2,22 +2,14 @@
 #include "codelets/codelets.h"
 #include "models/networks/networks.h"
 #include "models/train/checkpoint/checkpoint.h"
-#include "models/train/run/run.h"
+#include "models/train/loop/evaluation.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct evaluation {
-    const tess_config *given;
-    tess_config c; /* that with the checkpoint that was picked; its texts are borrowed */
-    char *path;    /* of it */
-    tess_run run;
-    tess_data *data;
-};
-
 static void close_inputs(void *what)
 {
-    struct evaluation *e = what;
+    tess_evaluation *e = what;
     tess_data_close(e->data);
     tess_run_close(&e->run);
     e->data = NULL;
@@ -25,7 +17,7 @@ static void close_inputs(void *what)
 
 static tess_status open_inputs(const char *path, void *what)
 {
-    struct evaluation *e = what;
+    tess_evaluation *e = what;
     e->c = *e->given;
     e->c.model = (char *)path;
     /* What adapters a run would draw is no matter here: those that are evaluated say what they are. */
@@ -33,24 +25,51 @@ static tess_status open_inputs(const char *path, void *what)
     e->c.lora.alpha = e->c.lora.dropout = TESS_CONFIG_AUTO;
     e->c.lora.targets = e->c.lora.modules_to_save = NULL;
     e->c.lora.rslora = e->c.lora.dora = false;
+    if (e->alone) {
+        e->c.data.train = e->c.data.valid = NULL;
+        e->c.data.pack = e->c.data.pack_examples = false;
+        e->c.data.seq_length = e->c.train_micro_batch_size_per_gpu = 1;
+    }
     TESS_TRY(tess_run_open(&e->c, tess_rank(), &e->run));
     TESS_TRY(tess_run_check_weights(&e->run));
+    if (e->alone) return tess_model_check(e->run.model);
     if (tess_run_refers(&e->run))
-        return tess_error(TESS_INVALID, "preference.loss",
-                          "dpo compares with the model that the run began with, which "
-                          "eval does not have (data.valid of the run evaluates so)");
+        return tess_error(
+            TESS_INVALID, "preference.loss",
+            "dpo compares with the model that the run began with, which eval does not have (data.valid of "
+            "the run evaluates so)");
     TESS_TRY(tess_run_data(&e->run, "data.valid", e->c.data.valid, false, &e->data));
     return tess_model_check(e->run.model);
 }
 
-static tess_status open_newest(struct evaluation *e)
+tess_status tess_evaluation_open(tess_evaluation *e)
 {
     const char *given = e->given->model;
     TESS_TRY(tess_ranks_agree(TESS_OK)); /* a rank that got another configuration did not come here */
     TESS_TRY(tess_run_check_gpus(e->given));
     TESS_TRY(tess_ranks_agree(tess_checkpoint_open(given, open_inputs, close_inputs, e, &e->path)));
     if (e->path && strcmp(e->path, given) && !tess_rank()) tess_note("the newest checkpoint in %s: %s", given, e->path);
-    return TESS_OK;
+    TESS_TRY(tess_run_same(&e->run, "eval"));
+    tess_run_say_odd(&e->run);
+    if (!tess_model_has_weights(e->run.model))
+        tess_note("the evaluated weights are drawn from seed %lld", (long long)e->given->seed);
+    return tess_ranks_agree(tess_run_tiers(&e->run, NULL));
+}
+
+tess_status tess_evaluation_load(tess_evaluation *e)
+{
+    TESS_TRY(tess_run_start(&e->run, false));
+    tess_bar_begin("loading the model", (double)tess_graph_param_elements(e->run.g));
+    const tess_status status = tess_model_load(e->run.model, e->run.g, (uint64_t)e->given->seed);
+    tess_bar_end();
+    return status;
+}
+
+void tess_evaluation_close(tess_evaluation *e)
+{
+    close_inputs(e);
+    free(e->path);
+    e->path = NULL;
 }
 
 tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss, double *of,
@@ -121,22 +140,13 @@ done:
 tess_status tess_eval(const tess_config *c)
 {
     if (!c) return tess_error(TESS_INVALID, "configuration", "is NULL");
-    struct evaluation e = {.given = c};
+    tess_evaluation e = {.given = c};
     tess_step *step = NULL;
     double loss, targets, *numbers = NULL;
     tess_status status;
-    TESS_TRY_DONE(open_newest(&e));
-    TESS_TRY_DONE(tess_run_same(&e.run, "eval"));
-    tess_run_say_odd(&e.run);
-    if (!tess_model_has_weights(e.run.model))
-        tess_note("the evaluated weights are drawn from seed %lld", (long long)c->seed);
-    TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&e.run, NULL)));
+    TESS_TRY_DONE(tess_evaluation_open(&e));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_eval_step(&e.run, true, &step)));
-    TESS_TRY_DONE(tess_run_start(&e.run, false));
-    tess_bar_begin("loading the model", (double)tess_graph_param_elements(e.run.g));
-    status = tess_model_load(e.run.model, e.run.g, (uint64_t)c->seed);
-    tess_bar_end();
-    TESS_TRY_DONE(status);
+    TESS_TRY_DONE(tess_evaluation_load(&e));
     const int beside = tess_step_numbers(step);
     numbers = tess_alloc((size_t)(beside + 1) * sizeof *numbers);
     TESS_TRY_DONE(tess_run_evaluate(&e.run, step, e.data, &loss, &targets, numbers));
@@ -152,8 +162,7 @@ tess_status tess_eval(const tess_config *c)
 done:
     free(numbers);
     tess_step_free(step);
-    close_inputs(&e);
-    free(e.path);
+    tess_evaluation_close(&e);
     tess_stop();
     return status;
 }
