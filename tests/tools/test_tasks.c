@@ -128,6 +128,8 @@ TEST(lines_that_are_no_questions)
         {"{\"context\": \"a\", \"choices\": [\"b\"], \"answer\": 0}", "bad.jsonl:2: choices are no list of two texts"},
         {"{\"context\": \"a\", \"choices\": [\"b\", \"c\"], \"answer\": 2}",
          "bad.jsonl:2: answer 2, expected the number"},
+        {"{\"context\": \"a\\u0000\", \"choices\": [\"b\", \"c\"], \"answer\": 0}",
+         "bad.jsonl:2: context: has the character NUL"},
         {"{\"context\": \"a\", \"continuation\": \"b\"}",
          "bad.jsonl:2: a question of one continuation behind those of"}};
     tiny_setup_trained();

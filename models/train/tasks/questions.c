@@ -176,8 +176,31 @@ static tess_status take_choices(tess_questions *q, tess_question *to, const char
     return take_numbers(q, to, json_object_get(to->json, "answer"));
 }
 
+static bool has_nul(const json_t *v)
+{
+    const char *name;
+    const json_t *of;
+    size_t i;
+    if (json_is_string(v)) return json_string_length(v) != strlen(json_string_value(v));
+    json_array_foreach(v, i, of) if (has_nul(of)) return true;
+    json_object_foreach((json_t *)v, name, of) if (has_nul(of)) return true;
+    return false;
+}
+
+/* What a model wrote, which samples have, may have one. */
+static tess_status check_texts(const tess_questions *q, const tess_question *to)
+{
+    static const char *const used[] = {"arguments",    "target", "context", "choices",
+                                       "continuation", "prompt", "answer",  "until"};
+    for (size_t k = 0; k < sizeof used / sizeof *used; k++)
+        if (has_nul(json_object_get(to->json, used[k])))
+            return tess_question_error(q, to, "%s: has the character NUL, which no text may have", used[k]);
+    return TESS_OK;
+}
+
 static tess_status take_line(tess_questions *q, tess_question *to)
 {
+    TESS_TRY(check_texts(q, to));
     const json_t *arguments = json_object_get(to->json, "arguments"), *choices = json_object_get(to->json, "choices");
     const char *context = tess_json_text(to->json, "context"), *prompt = tess_json_text(to->json, "prompt"),
                *continuation = tess_json_text(to->json, "continuation");
@@ -204,7 +227,7 @@ static tess_status read_line(tess_questions *q, int64_t line, const char *text, 
     }
     tess_question *to = &q->question[q->count++];
     *to = (tess_question){.line = line, .first = q->requests};
-    to->json = tess_json_parse(text, length, JSON_REJECT_DUPLICATES, &e);
+    to->json = tess_json_parse(text, length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
     if (!to->json) return tess_question_error(q, to, "column %d: %s", e.column, e.text);
     return take_line(q, to);
 }
