@@ -151,7 +151,7 @@ TEST(padding_is_said_with_the_length_that_has_none)
     conf.seq_length = 32, conf.end_of_text = 0;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
         for (int again = 0; again < 2; again++) { /* with the index that the first made */
-            const tess_run r = {.length = 32};
+            const tess_run r = {.length = 32, .sequences = 1};
             tess_data *train = NULL, *valid = NULL;
             if (!again) write_text("t.jsonl", cases[k].train);
             CHECK_EQ(tess_data_open(in_dir("t.jsonl"), NULL, &conf, &train), TESS_OK);
