@@ -238,7 +238,7 @@ TEST(files_of_other_trainers_run)
     CHECK_EQ(rename("out", "base"), 0);
     FILE *f = fopen("pairs.csv", "w");
     fprintf(f, "prompt,completion\n");
-    for (int i = 0; i < 20; i++) fprintf(f, "\"the %d,\",\"tile\nmoves\"\n", i);
+    for (int i = 0; i < 20; i++) fprintf(f, "\"%d,\",\"tile\nmoves\"\n", i);
     fclose(f);
     write_text("zero2.json", "{\"zero_optimization\": {\"stage\": 2}, \"gradient_clipping\": \"auto\"}");
     write_text("run.yml", axolotl);
