@@ -113,9 +113,10 @@ void tess_lower_update(tess_lower *L, tess_tensor *p)
     if (!tess_step_waits(L->conf)) update_all(L, p, NULL, L->loss);
 }
 
+/* As much as there is room for: updates read no numbers beside the loss. */
 static void keep(tess_lower *L, tess_tile *value, tess_tile *kept)
 {
-    tess_copy_arg *a = TESS_ARG(L, tess_copy_arg, .bytes = tess_tile_bytes(value));
+    tess_copy_arg *a = TESS_ARG(L, tess_copy_arg, .bytes = tess_tile_bytes(kept));
     TESS_EMIT(L, &tess_copy[TESS_F32], a, {value, TESS_R}, {kept, TESS_W});
 }
 

@@ -168,10 +168,10 @@ static void sort(struct scoring *s)
     qsort(s->by_length, n, sizeof *s->by_length, longer_first);
     for (size_t i = 0; i < n;) {
         struct bucket *b = &s->bucket[s->buckets++];
-        *b = (struct bucket){.first = i, .length = (length_of(s->by_length[i]) + SHORTEST - 1) / SHORTEST * SHORTEST};
+        const int64_t longest = length_of(s->by_length[i]);
+        *b = (struct bucket){.first = i, .length = (longest + SHORTEST - 1) / SHORTEST * SHORTEST};
         if (b->length > s->most) b->length = s->most;
-        do i++;
-        while (i < n && (length_of(s->by_length[i]) > b->length * 3 / 4 || b->length <= SHORTEST));
+        while (i < n && (length_of(s->by_length[i]) > longest * 3 / 4 || longest <= SHORTEST)) i++;
         b->count = i - b->first;
         b->batch = usual * s->bucket[0].length / b->length;
         const int64_t needed = ((int64_t)b->count + ranks - 1) / ranks;
