@@ -2,7 +2,7 @@
 
     python3 tests/bench/lm_eval_tasks.py build-quick/tools/tessera [DIR]
 
-Needs torch, transformers, tokenizers and lm_eval (pip install lm_eval); nothing is downloaded. A tiny GPT-2 and a tiny
+Needs torch, transformers, tokenizers and lm_eval (pip install "lm_eval[hf]"); nothing is downloaded. A tiny GPT-2 and a tiny
 Llama with weights from a seed, tokenizers trained here, and three tasks of local lines: multiple choice, last word, and
 generation. lm_eval leaves samples_*.jsonl, which tessera reads; each log-likelihood is compared, and each metric."""
 import glob, json, os, random, subprocess, sys, tempfile
