@@ -33,6 +33,7 @@ typedef struct tess_linear_arg {
     bool acc_bias; /* db */
     bool sum;      /* backward_input: dx is f32, for a sum over tiles of w */
     bool few;      /* forward: at most TESS_FEW_ROWS rows, whose bits do not depend on the other rows */
+    tess_dtype w;  /* NF4 or INT8: w is quantized; else it has the dtype of x */
 } tess_linear_arg;
 enum { TESS_FEW_ROWS = 16 };
 extern tess_codelet tess_linear_forward[];         /* x (rows,in), w (out,in), y (rows,ld)[, b (out)] */
@@ -57,6 +58,12 @@ bool tess_matrix_widened(tess_dtype t);
 bool tess_matrix_across(bool machines);
 /* Bounds the bytes that the products of `workers` workers in a dtype hold beside the tiles. */
 size_t tess_mm_bytes(int workers, tess_dtype t);
+
+/* ---- quantized.c: frozen matrices in blocks of codes ---- */
+/* Writes n elements, whole blocks, of what x rounded to `of` is. */
+void tess_quantize_write(void *to, tess_dtype as, const float *x, int64_t n, tess_dtype of);
+/* Reads them, rounded to fp32, bf16 or fp16. */
+void tess_quantize_read(void *to, tess_dtype as, const void *from, tess_dtype of, int64_t n);
 
 /* ---- embedding.c ---- */
 /* y[r] = table[id[r]] (+ position[r % sequence]), for one tile of the table: rows [first, first+count). */
@@ -543,11 +550,13 @@ typedef struct tess_count_arg {
     int64_t first;         /* fill_normal: the index of the first element in the parameter */
     int64_t width, stride; /* `width` elements of each of the parameter's rows of `stride` elements; 0: dense */
     bool uniform;          /* fill_normal: uniform in [-1, 1) instead */
+    tess_dtype as, of;     /* quantize: NF4 or INT8, of values that are rounded to another dtype before */
     const char *name;
 } tess_count_arg;
 extern tess_codelet tess_fill[];        /* [F32|BF16|F16]: x (n) = value */
 extern tess_codelet tess_fill_normal[]; /* [TESS_F32]: x (n) = value * normal(env.seed, op, place) */
 extern tess_codelet tess_round[];       /* [BF16|F16]: master f32 (n), copy (n) */
+extern tess_codelet tess_quantize[];    /* [TESS_F32]: x f32 (n), its codes in blocks (n) */
 extern tess_codelet tess_finite[];      /* [F32|BF16|F16]: fails the task, naming arg.name, where x (n) is not finite */
 
 typedef struct tess_pick_arg {

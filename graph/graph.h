@@ -48,6 +48,11 @@ const char *tess_step_shares(const tess_step *s);
 int64_t tess_param_members(const tess_tensor *p);
 /* Returns the dtype in which a parameter is kept from step to step: fp32, or for a frozen matrix the graph's. */
 tess_dtype tess_param_dtype(const tess_tensor *p);
+/* Returns whether a parameter is a matrix that linears alone read. */
+bool tess_param_multiplies(const tess_tensor *p);
+/* Makes the weight of a frozen matrix one in NF4 or INT8, before the first step of its graph. Returns false, and leaves
+ * it as it is, where not linears alone read it, or a row is not whole blocks. */
+bool tess_param_quantize(tess_tensor *p, tess_dtype as);
 /* Returns whether a step replaces a parameter by what the network computed for it, instead of training it. */
 bool tess_param_is_state(const tess_tensor *p);
 /* Beside a GPU, once a run has begun: maps RAM ahead for the parameters and states that rest there. */

@@ -113,9 +113,11 @@ void tess_arena_free(tess_arena *a);
 
 /* ---- base/dtype.c ------------------------------------------------------------------------------------------------ */
 
-/* Returns an element's bytes. */
+/* Returns an element's bytes; 0: it has no bytes of its own, but its block has. */
 size_t tess_dtype_size(tess_dtype t);
-/* Returns "f32", "bf16", "f16", "i32". */
+/* Returns the bytes of n elements, whole blocks of those that are quantized. */
+size_t tess_dtype_bytes(tess_dtype t, int64_t n);
+/* Returns "f32", "bf16", "f16", "i32", "nf4", "int8". */
 const char *tess_dtype_name(tess_dtype t);
 
 #ifdef __cplusplus

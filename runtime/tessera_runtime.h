@@ -18,7 +18,18 @@
 #define TESS_INLINE static inline __attribute__((always_inline))
 #endif
 
-typedef enum tess_dtype { TESS_F32, TESS_BF16, TESS_F16, TESS_I32, TESS_DTYPE_COUNT } tess_dtype;
+/* NF4 and INT8 are of frozen matrices alone, which are held in blocks of TESS_QUANTIZED_BLOCK elements of a row: an fp32,
+ * the largest magnitude of the block, and behind it a code of 4 or 8 bits for each element. */
+typedef enum tess_dtype {
+    TESS_F32,
+    TESS_BF16,
+    TESS_F16,
+    TESS_I32,
+    TESS_NF4,
+    TESS_INT8,
+    TESS_DTYPE_COUNT
+} tess_dtype;
+enum { TESS_QUANTIZED_BLOCK = 64 };
 
 typedef uint16_t tess_bf16;
 /* Returns the same value in fp32. */
@@ -95,6 +106,11 @@ TESS_INLINE uint16_t tess_to_half(tess_dtype t, float x)
 TESS_INLINE bool tess_is_half(tess_dtype t)
 {
     return t == TESS_BF16 || t == TESS_F16;
+}
+/* Returns whether they are codes in blocks. */
+TESS_INLINE bool tess_is_quantized(tess_dtype t)
+{
+    return t == TESS_NF4 || t == TESS_INT8;
 }
 /* Returns element i of x in fp32. */
 TESS_INLINE float tess_load(const void *x, int64_t i, tess_dtype t)

@@ -9,8 +9,8 @@ static tess_cost linear_cost(const tess_linear_arg *a, tess_dtype t, double para
 {
     const double size = (double)tess_dtype_size(t);
     const double rows = (double)a->rows, in = (double)a->in, out = (double)a->out;
-    return (tess_cost){
-        .flops = 2 * rows * in * out, .bytes = size * rows * (in + out) + params * in * out + result, .rows = rows};
+    const double w = tess_is_quantized(a->w) ? (double)tess_dtype_bytes(a->w, a->in * a->out) : params * in * out;
+    return (tess_cost){.flops = 2 * rows * in * out, .bytes = size * rows * (in + out) + w + result, .rows = rows};
 }
 
 static int64_t linear_forward_parts(const tess_codelet *cl, const void *arg)
@@ -18,13 +18,34 @@ static int64_t linear_forward_parts(const tess_codelet *cl, const void *arg)
     return ((const tess_linear_arg *)arg)->few ? 1 : tess_mm_parts(tess_mm_forward(arg, cl->dtype));
 }
 
+static void few(const tess_linear_arg *a, const tess_work *w, tess_dtype t)
+{
+    const float *bias = a->bias ? w->buf[3].ptr : NULL;
+    (t == TESS_BF16 ? few_rows_bf16 : few_rows_f32)(a, w->buf[0].ptr, w->buf[1].ptr, bias, w->buf[2].ptr);
+}
+/* A few rows of w at a time, as the values that its codes stand for. */
+static void few_of_codes(const tess_linear_arg *a, const tess_work *w, tess_dtype t)
+{
+    tess_linear_arg part = *a;
+    tess_view of[4];
+    memcpy(of, w->buf, (a->bias ? 4 : 3) * sizeof *of);
+    tess_work some = *w;
+    of[1].ptr = tess_mm_room((size_t)a->in * tess_dtype_size(t), 16, &part.out), some.buf = of;
+    for (int64_t i = 0; i < a->out; i += part.out) {
+        part.out = least(part.out, a->out - i), part.col = a->col + i;
+        tess_quantize_read(of[1].ptr, t, (const char *)w->buf[1].ptr + tess_dtype_bytes(a->w, i * a->in), a->w,
+                           part.out * a->in);
+        if (a->bias) of[3].ptr = (float *)w->buf[3].ptr + i;
+        few(&part, &some, t);
+    }
+}
+
 /* x (rows,in), w (out,in), y (rows,ld)[, b (out)] */
 TESS_INLINE void linear_forward(const tess_work *w, tess_dtype t)
 {
     const tess_linear_arg *a = w->arg;
     if (a->few && t != TESS_F16) { /* which is widened for its products anyway */
-        const float *bias = a->bias ? w->buf[3].ptr : NULL;
-        (t == TESS_BF16 ? few_rows_bf16 : few_rows_f32)(a, w->buf[0].ptr, w->buf[1].ptr, bias, w->buf[2].ptr);
+        (tess_is_quantized(a->w) ? few_of_codes : few)(a, w, t);
         return;
     }
     tess_mm d = tess_mm_forward(a, t);

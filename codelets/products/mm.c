@@ -338,17 +338,37 @@ typedef struct mm_panels {
 } mm_panels;
 static _Atomic uint64_t mm_number;
 
+/* Of B, from element i on. */
+static const void *b_at(const tess_mm *d, const void *b, int64_t i)
+{
+    return tess_is_quantized(d->b) ? (const char *)b + tess_dtype_bytes(d->b, i) : tess_at(b, i, d->in);
+}
+
+/* A piece of a quantized B as the values that it stands for; *d becomes the product with these. */
+static const void *read_codes(tess_mm *d, const void *from, int64_t n)
+{
+    const int64_t rows = d->tb ? n : d->k, width = d->tb ? d->k : n;
+    mm_thread *t = thread_get();
+    char *to = buffer_get(t, MM_A, (size_t)(rows * width) * tess_dtype_size(d->in));
+    t->dense = 0; /* which was there */
+    for (int64_t i = 0; i < rows; i++)
+        tess_quantize_read(tess_at_mut(to, i * width, d->in), d->in, b_at(d, from, i * d->ldb), d->b, width);
+    d->ldb = width;
+    return to;
+}
+
 static void pack_part(void *of, int64_t k)
 {
     const mm_panels *p = of;
-    const tess_mm *d = p->d;
+    tess_mm d = *p->d;
     const int64_t first = p->n0 + k * p->cols_of_a_part, n = least(p->cols_of_a_part, p->n1 - first);
-    const void *from = tess_at(p->b, d->tb ? first * d->ldb : first, d->in);
+    const void *from = b_at(&d, p->b, d.tb ? first * d.ldb : first);
     void *to = tess_at_mut(p->panels, (first - p->n0) * p->depth, p->dense.in);
+    if (tess_is_quantized(d.b)) from = read_codes(&d, from, n);
     if (mm_own)
-        mm_own->pack_b(to, from, d, n);
+        mm_own->pack_b(to, from, &d, n);
     else
-        pack_b_of(d->in, p->dense.in)(to, from, d, n);
+        pack_b_of(d.in, p->dense.in)(to, from, &d, n);
 }
 
 /* Rows of A from i on, made dense unless this thread has just done that. */
@@ -415,9 +435,10 @@ static mm_panels cut_panels(const tess_mm *d, int64_t *columns)
     const tess_dtype as = mm_as[d->in];
     const int64_t filled = depth_of(d->k, as), depth = mm_own ? d->k : filled;
     const int64_t row = filled * (int64_t)tess_dtype_size(as);
+    TESS_ASSERT(!tess_is_quantized(d->b) || !d->ta);
     const bool turn = d->ta || d->lda != filled || d->k != filled, few = d->part || d->m < 2 * MM_PART_ROWS;
     const bool made = mm_own || as != d->in;
-    const bool pack = made || !d->tb || d->ldb != depth || d->k != depth || !few;
+    const bool pack = made || !d->tb || d->ldb != depth || d->k != depth || !few || tess_is_quantized(d->b);
     mm_panels p = {.d = d, .dense = *d, .turn = turn, .make = turn || made, .pack = pack, .depth = depth};
     p.dense.in = as, p.dense.k = p.dense.lda = p.dense.ldb = depth, p.dense.ta = false, p.dense.packed = pack;
 
@@ -508,7 +529,7 @@ static void run_blocks(mm_thread *t, const tess_mm *d, const void *a, const void
             for (int64_t k = 0; k < d->k; k += depth) {
                 block.k = least(depth, d->k - k);
                 run(t, &block, tess_at(a, d->ta ? k * d->lda + m0 : m0 * d->lda + k, d->in),
-                    tess_at(b, d->tb ? n0 * d->ldb + k : k * d->ldb + n0, d->in), sum);
+                    b_at(d, b, d->tb ? n0 * d->ldb + k : k * d->ldb + n0), sum);
                 block.acc = true, block.bias = NULL;
             }
             if (!in_place) {
@@ -522,7 +543,8 @@ static void run_blocks(mm_thread *t, const tess_mm *d, const void *a, const void
 static int64_t depth_of_part(const tess_mm *d)
 {
     const bool bf16 = mm_as[d->in] == TESS_BF16;
-    if (mm_own) return round_up(tess_parts_of(d->k, tess_parts_of(d->k, MM_DEEP_OWN)), MM_PANEL);
+    if (mm_own || tess_is_quantized(d->b)) /* whose values are in a buffer on their way */
+        return round_up(tess_parts_of(d->k, tess_parts_of(d->k, MM_DEEP_OWN)), MM_PANEL);
     const int64_t most = d->ta ? MM_DEEPEST_TURNED : bf16 ? MM_DEEPEST : MM_DEEPEST_F32;
     const int64_t parts = tess_parts_of(d->k, most);
     const int64_t deep = d->lda == d->k && d->k % MM_PANEL == 0 ? MM_DEEP_DENSE : MM_DEEP;
@@ -599,6 +621,14 @@ bool tess_mm_tiles(void)
 {
     thread_get();
     return tess_library_sees(dnnl_cpu_isa_avx512_core_amx);
+}
+
+void *tess_mm_room(size_t bytes, int64_t most, int64_t *rows)
+{
+    mm_thread *t = thread_get();
+    t->dense = 0;
+    *rows = least(most, fit(MM_A_BYTES, (int64_t)bytes, 1));
+    return buffer_get(t, MM_A, (size_t)*rows * bytes);
 }
 
 size_t tess_mm_held(void)

@@ -15,6 +15,7 @@ typedef struct tess_mm {
     int64_t m, n, k;
     int64_t lda, ldb, ldc;
     tess_dtype in, out; /* of A and B; of C */
+    tess_dtype b;       /* NF4 or INT8: B is quantized, and read as `in`; n, k and ldb are whole blocks */
     bool ta, tb, acc;
     bool packed;           /* mm.c's own: B is in panels */
     bool part;             /* a part of a body calls: it is not cut, and what B needs is done for it alone */
@@ -36,6 +37,9 @@ int tess_mm_lanes(void);
 bool tess_mm_tiles(void);
 /* Results have to have the bits of other machines. */
 bool tess_mm_across(void);
+/* Returns room for rows of `bytes` each, `most` of them or as many as fit and at least one, until the thread multiplies
+ * again; *rows becomes how many. */
+void *tess_mm_room(size_t bytes, int64_t most, int64_t *rows);
 /* Returns the bytes of the buffers that the calling thread holds now; for tests of tess_mm_bytes. */
 size_t tess_mm_held(void);
 
@@ -43,13 +47,13 @@ size_t tess_mm_held(void);
 TESS_INLINE tess_mm tess_mm_forward(const tess_linear_arg *a, tess_dtype t)
 {
     tess_mm d = {.m = a->rows, .n = a->out, .k = a->in, .lda = a->in, .ldb = a->in, .ldc = a->ld};
-    d.in = d.out = t, d.tb = true;
+    d.in = d.out = t, d.tb = true, d.b = a->w;
     return d;
 }
 TESS_INLINE tess_mm tess_mm_input(const tess_linear_arg *a, tess_dtype t)
 {
     tess_mm d = {.m = a->rows, .n = a->in, .k = a->out, .lda = a->ld, .ldb = a->in, .ldc = a->in};
-    d.in = t, d.out = a->sum ? TESS_F32 : t, d.acc = a->acc;
+    d.in = t, d.out = a->sum ? TESS_F32 : t, d.acc = a->acc, d.b = a->w;
     return d;
 }
 TESS_INLINE tess_mm tess_mm_weight(const tess_linear_arg *a, tess_dtype t)

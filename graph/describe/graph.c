@@ -276,6 +276,29 @@ tess_status tess_param_freeze(tess_tensor *p)
     return TESS_OK;
 }
 
+bool tess_param_multiplies(const tess_tensor *p)
+{
+    const tess_graph *g = p->g;
+    if (p->rank != 2) return false;
+    for (int k = 0; k < g->nodes; k++)
+        for (int i = 0; i < g->node[k]->inputs; i++)
+            if (g->node[k]->in[i] == p && (i != 1 || !g->node[k]->op->quantized)) return false;
+    return true;
+}
+
+bool tess_param_quantize(tess_tensor *p, tess_dtype as)
+{
+    struct tess_param *h = p->held->storage->held;
+    if (!h->frozen || !tess_param_multiplies(p) || p->dim[1] % TESS_QUANTIZED_BLOCK) return false;
+    if (!h->tile) h->quantized = as;
+    return h->quantized == as;
+}
+
+tess_dtype tess_quantized(const tess_tensor *p)
+{
+    return p->held->quantized;
+}
+
 bool tess_param_is_state(const tess_tensor *p)
 {
     return p && p->kind == TESS_KIND_PARAM && tess_is_state(p);

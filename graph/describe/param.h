@@ -69,11 +69,12 @@ struct tess_param {
     int64_t states;
     struct tess_placed_piece *piece;
     int64_t pieces;
-    bool frozen;   /* it is not trained: it has no gradient, no moments, and no master but its weight */
-    bool is_state; /* a step replaces it by the value that stands in the place of its gradient */
-    bool copy;     /* the weight has 16 bits: a copy of the master or, if frozen, the only value */
-    bool stale;    /* the program has written masters, and tess_graph_round was not called since */
-    bool trained;  /* a step trains it */
+    bool frozen;          /* it is not trained: it has no gradient, no moments, and no master but its weight */
+    tess_dtype quantized; /* NF4 or INT8: it is frozen, and the weight is held so; else TESS_F32 */
+    bool is_state;        /* a step replaces it by the value that stands in the place of its gradient */
+    bool copy;            /* the weight has 16 bits: a copy of the master or, if frozen, the only value */
+    bool stale;           /* the program has written masters, and tess_graph_round was not called since */
+    bool trained;         /* a step trains it */
     const tess_optimizer_kind *optimizer; /* the optimizer that its moments are for; NULL: there are none yet */
     int moments;
     tess_keeping keeping; /* the format of its moments */
@@ -90,6 +91,13 @@ static inline bool tess_param_narrows(const tess_tensor *p)
 static inline bool tess_is_frozen(const tess_tensor *p)
 {
     return p->held->storage->held->frozen;
+}
+
+/* Returns the dtype that a parameter's weight is held in. */
+static inline tess_dtype tess_weight_dtype(const tess_tensor *p)
+{
+    if (p->held->quantized) return p->held->quantized;
+    return p->held->copy ? p->g->conf.dtype : TESS_F32;
 }
 
 /* Returns whether a parameter is a state, which a step replaces and passes no gradient to. */

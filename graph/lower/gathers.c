@@ -28,8 +28,8 @@ static void add_shares(tess_lower *L, tess_parcel *m, tess_use use, const tess_s
                         slice->bytes);
 }
 
-/* Slices of a tile that is all of p's j-th, `size` bytes an element: from their owners to everyone. */
-void tess_lower_all_gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, size_t size, int kind)
+/* Slices of a tile that is all of p's j-th, of that dtype: from their owners to everyone. */
+void tess_lower_all_gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, tess_dtype type, int kind)
 {
     const int slices = tess_grid_slices(p, j), all = tess_grid_near(L->grid, L->g->near),
               near = tess_tile_bytes(use.tile) < (size_t)L->g->near_bytes ? 1 : all;
@@ -40,8 +40,8 @@ void tess_lower_all_gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_
         for (int s = 0; s < slices; s++) {
             const tess_slice slice = tess_grid_slice(p, j, s);
             const tess_span of = {.tag = tess_grid_tag(p, j, s, kind),
-                                  .offset = (size_t)(slice.row * p->dim[1]) * size,
-                                  .bytes = (size_t)(slice.rows * p->dim[1]) * size};
+                                  .offset = tess_dtype_bytes(type, slice.row * p->dim[1]),
+                                  .bytes = tess_dtype_bytes(type, slice.rows * p->dim[1])};
             add_shares(L, &m, use, &of, slice.owner, near, on);
         }
         if (m.spans) use.mode = TESS_RW; /* something has come */
@@ -52,15 +52,15 @@ void tess_lower_all_gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_
 
 static void gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *t)
 {
-    size_t size = tess_dtype_size(p->held->copy ? L->dtype : TESS_F32);
+    const tess_dtype type = tess_weight_dtype(p);
     const struct tess_param_tile *tile = &p->held->tile[j];
     for (int64_t k = 0; k < tile->states; k++) {
         const struct tess_state *s = &p->held->state[tile->first_state + k];
-        tess_copy_arg *a =
-            TESS_ARG(L, tess_copy_arg, .to = (size_t)s->at * size, .bytes = (size_t)tess_state_elements(p, s) * size);
+        tess_copy_arg *a = TESS_ARG(L, tess_copy_arg, .to = tess_dtype_bytes(type, s->at),
+                                    .bytes = tess_dtype_bytes(type, tess_state_elements(p, s)));
         TESS_EMIT(L, &tess_copy[TESS_F32], a, {s->weight, TESS_R}, {t, k ? TESS_RW : TESS_W});
     }
-    tess_lower_all_gather(L, p, j, (tess_use){t, tile->states ? TESS_RW : TESS_W}, size, TESS_TAG_WEIGHT);
+    tess_lower_all_gather(L, p, j, (tess_use){t, tile->states ? TESS_RW : TESS_W}, type, TESS_TAG_WEIGHT);
 }
 
 /* The tile of a gathered weight. */
@@ -72,7 +72,7 @@ static tess_tile *gathered(tess_lower *L, const tess_tensor *p, int64_t j)
     tess_param_rows(p, j, &first, &rows);
     if (!g->have || L->clock - g->clock > most) {
         g->turn = !g->turn;
-        size_t bytes = (size_t)(rows * p->dim[1]) * tess_dtype_size(p->held->copy ? L->dtype : TESS_F32);
+        const size_t bytes = tess_dtype_bytes(tess_weight_dtype(p), rows * p->dim[1]);
         if (!g->tile[g->turn]) g->tile[g->turn] = tess_program_tile(L->p, bytes, TESS_ROLE_ACTIVATION, p->name);
         gather(L, p, j, g->tile[g->turn]);
         g->have = true;
@@ -95,10 +95,10 @@ tess_program *tess_lower_gather_program(tess_graph *g)
     for (int k = 0; k < g->params; k++)
         for (int64_t j = 0; j < g->param[k]->cut->tiles; j++) {
             const tess_tensor *p = g->param[k];
-            size_t size = tess_dtype_size(p->held->copy ? L.dtype : TESS_F32);
             if (p->held->on.absent) continue;
             if (p->held->on.sliced && !p->held->on.gathered && tess_grid_section(L.grid) == p->held->on.home)
-                tess_lower_all_gather(&L, p, j, (tess_use){p->held->tile[j].weight, TESS_RW}, size, TESS_TAG_WEIGHT);
+                tess_lower_all_gather(&L, p, j, (tess_use){p->held->tile[j].weight, TESS_RW}, tess_weight_dtype(p),
+                                      TESS_TAG_WEIGHT);
             if (p->held->on.shared) tess_lower_broadcast_weight(&L, p, j);
         }
     tess_program_finish(L.p, false);

@@ -356,7 +356,7 @@ static void reduce_tile(tess_lower *L, tess_tensor *p, int64_t j)
     tess_use whole = {t->gradient, in_tree(L, p) ? TESS_W : TESS_RW};
     exchange_parts(L, p, j, tile, parts, whole, s < 0 ? 0 : tess_grid_slice(p, j, s).row * p->dim[1]);
     if (s >= 0) whole.mode = TESS_RW;
-    if (L->grid->data > 1) tess_lower_all_gather(L, p, j, whole, sizeof(float), TESS_TAG_TOTAL);
+    if (L->grid->data > 1) tess_lower_all_gather(L, p, j, whole, TESS_F32, TESS_TAG_TOTAL);
 }
 
 /* The slices' owners add each micro-batch of all ranks to what they have. The tiles that its messages come in serve

@@ -124,7 +124,8 @@ static void check_weights(tess_lower *L)
         for (int64_t j = 0; j < p->cut->tiles && (L->grid->pipeline > 1 ? !p->held->on.absent : L->pending[p->id] > 0);
              j++) {
             tess_tile *t = tess_weight(L, p, j).tile;
-            tess_dtype type = p->held->copy ? L->dtype : TESS_F32;
+            const tess_dtype type = tess_weight_dtype(p);
+            if (tess_is_quantized(type)) break; /* a block of what is not finite is NaN, and so is the loss */
             tess_count_arg *a = TESS_ARG(L, tess_count_arg, .name = p->name,
                                          .n = (int64_t)(tess_tile_bytes(t) / tess_dtype_size(type)));
             TESS_EMIT(L, &tess_finite[type], a, {t, TESS_R});

@@ -277,7 +277,7 @@ unsigned tess_lower_data_lane(const tess_lower *L, bool near);
 
 /* Emits an all-gather over the data dimension: the slices of a tile, `size` bytes an element, go from their owners to
  * all ranks. */
-void tess_lower_all_gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, size_t size, int kind);
+void tess_lower_all_gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, tess_dtype type, int kind);
 /* Returns a program that all-gathers all weights. */
 tess_program *tess_lower_gather_program(tess_graph *g);
 /* Emits the broadcast of a weight that several sections use, from the first of them to the others. */

@@ -94,8 +94,7 @@ static void update_all(tess_lower *L, tess_tensor *p, tess_tile *norm, tess_tile
             continue; /* a late one comes before the gradients */
         for (int64_t k = 0; k < t->states; k++) update(L, p, &p->held->state[t->first_state + k], norm, loss);
         if (p->held->on.sliced && !p->held->on.gathered && tess_grid_section(L->grid) == p->held->on.home)
-            tess_lower_all_gather(L, p, j, (tess_use){t->weight, TESS_RW},
-                                  tess_dtype_size(p->held->copy ? L->dtype : TESS_F32), TESS_TAG_WEIGHT);
+            tess_lower_all_gather(L, p, j, (tess_use){t->weight, TESS_RW}, tess_weight_dtype(p), TESS_TAG_WEIGHT);
         if (p->held->on.shared) tess_lower_broadcast_weight(L, p, j);
     }
 }

@@ -17,6 +17,8 @@ tess_dtype tess_real(const tess_lower *L);
 /* Returns the dtype in which tasks read a tensor's floats, and in which its gradient is written. */
 tess_dtype tess_dtype_of(const tess_lower *L, const tess_tensor *t);
 tess_dtype tess_grad_dtype(const tess_lower *L, const tess_tensor *t);
+/* Returns the dtype in which a matrix is quantized; TESS_F32: it is not. */
+tess_dtype tess_quantized(const tess_tensor *p);
 /* Returns whether the step has a backward pass. */
 bool tess_trains(const tess_lower *L);
 /* Returns whether the step has the same bits on any number of ranks. */

@@ -16,23 +16,27 @@ static tess_status submit(tess_graph *g, tess_codelet *cl, tess_count_arg arg, t
     return tess_submit(t);
 }
 
-/* Fills a tile of that dtype with a value. */
+/* Fills a tile of that dtype with a value, a quantized one with zeros. */
 static tess_status fill_tile(tess_graph *g, tess_tile *t, tess_dtype type, float value)
 {
+    if (tess_is_quantized(type)) type = TESS_F32;
     const int64_t n = (int64_t)(tess_tile_bytes(t) / tess_dtype_size(type));
     return submit(g, &tess_fill[type], (tess_count_arg){.n = n, .value = value}, (tess_use){t, TESS_W}, (tess_use){0});
 }
 
-/* What is frozen and of 16 bits has no master in fp32: its weight is one, in 16 bits. */
-static bool is_narrow(const tess_tensor *p)
-{
-    return p->held->frozen && p->held->copy;
-}
-
-/* What its master is stored in. */
+/* What its master is stored in: what is frozen has its weight alone, of 16 bits or fewer. */
 static tess_dtype type_of(const tess_tensor *p)
 {
-    return is_narrow(p) ? p->g->conf.dtype : TESS_F32;
+    return p->held->frozen ? tess_weight_dtype(p) : TESS_F32;
+}
+static bool is_narrow(const tess_tensor *p)
+{
+    return type_of(p) != TESS_F32;
+}
+/* What values are rounded to before they are quantized. */
+static tess_dtype quantized_of(const tess_tensor *p)
+{
+    return p->held->copy ? p->g->conf.dtype : TESS_F32;
 }
 
 static tess_tile *master_of(const tess_tensor *p, const struct tess_state *s)
@@ -52,9 +56,7 @@ static tess_status prepare_weight(tess_tensor *p, int64_t j)
     struct tess_param_tile *t = &p->held->tile[j];
     if (!p->held->on.sliced || p->held->on.gathered || p->held->on.absent || t->filled) return TESS_OK;
     t->filled = true;
-    tess_dtype type = p->held->copy ? p->g->conf.dtype : TESS_F32;
-    tess_count_arg a = {.n = (int64_t)(tess_tile_bytes(t->weight) / tess_dtype_size(type))};
-    return submit(p->g, &tess_fill[type], a, (tess_use){t->weight, TESS_W}, (tess_use){0});
+    return fill_tile(p->g, t->weight, tess_weight_dtype(p), 0);
 }
 
 /* Tiles in which values are drawn that are rounded then: a few, so that workers have work. */
@@ -63,16 +65,18 @@ struct drawing {
     int turn;
 };
 
-/* What `a` draws, which is for the master from element `at` on, is rounded on its way there. */
-static tess_status draw_narrow(tess_tensor *p, tess_count_arg a, tess_use use, struct drawing *d)
+/* What `a` draws, which is for the master from element `at` on, is rounded or quantized on its way there. */
+static tess_status draw_narrow(tess_tensor *p, tess_codelet *draws, tess_count_arg a, tess_use use, struct drawing *d)
 {
     tess_tile **t = &d->tile[d->turn++ % 16];
-    const tess_count_arg rounded = {.n = a.n, .at = a.at};
+    const tess_dtype type = type_of(p);
+    const tess_count_arg rounded = {.n = a.n, .at = a.at, .as = type, .of = quantized_of(p)};
     a.at = 0;
     tess_tile_free(*t); /* which waits for it */
     *t = tess_tile_new((size_t)a.n * sizeof(float), TESS_ROLE_ACTIVATION, p->name);
-    TESS_TRY(submit(p->g, &tess_fill_normal[TESS_F32], a, (tess_use){*t, TESS_W}, (tess_use){0}));
-    return submit(p->g, &tess_round[type_of(p)], rounded, (tess_use){*t, TESS_R | TESS_LAST}, use);
+    TESS_TRY(submit(p->g, draws, a, (tess_use){*t, TESS_W}, (tess_use){0}));
+    return submit(p->g, tess_is_quantized(type) ? &tess_quantize[TESS_F32] : &tess_round[type], rounded,
+                  (tess_use){*t, TESS_R | TESS_LAST}, use);
 }
 
 static tess_status draw(tess_tensor *p, const struct tess_placed_piece *h, struct drawing *d)
@@ -86,12 +90,14 @@ static tess_status draw(tess_tensor *p, const struct tess_placed_piece *h, struc
                         .width = h->piece.cols,
                         .stride = p->cut->whole[1]};
     s->begun[TESS_MASTER] = true;
-    if (p->held->init.kind == TESS_INIT_FILL) return submit(p->g, &tess_fill[type_of(p)], a, use, (tess_use){0});
+    const bool fills = p->held->init.kind == TESS_INIT_FILL;
+    if (fills && !tess_is_quantized(type_of(p))) return submit(p->g, &tess_fill[type_of(p)], a, use, (tess_use){0});
     a.op = tess_param_stream(p);
     a.uniform = p->held->init.kind == TESS_INIT_UNIFORM;
     a.first = h->piece.row * p->cut->whole[1] + h->piece.col;
-    if (is_narrow(p)) return draw_narrow(p, a, use, d);
-    return submit(p->g, &tess_fill_normal[TESS_F32], a, use, (tess_use){0});
+    tess_codelet *draws = fills ? &tess_fill[TESS_F32] : &tess_fill_normal[TESS_F32];
+    if (is_narrow(p)) return draw_narrow(p, draws, a, use, d);
+    return submit(p->g, draws, a, use, (tess_use){0});
 }
 
 static tess_status draw_pieces(tess_tensor *p, struct drawing *d)
@@ -198,6 +204,11 @@ static void convert(const tess_tensor *p, struct tess_placed_piece *h, tess_part
     if (part == TESS_MASTER) {
         const tess_dtype t = type_of(p);
         uint16_t *of = w->of;
+        if (tess_is_quantized(t) && back)
+            tess_quantize_write(of, t, w->room, n, quantized_of(p));
+        else if (tess_is_quantized(t))
+            tess_quantize_read(w->room, TESS_F32, of, t, n);
+        if (tess_is_quantized(t)) return;
         for (int64_t i = 0; i < n && !back; i++) w->room[i] = tess_from_half(t, of[i]);
         for (int64_t i = 0; i < n && back; i++) of[i] = tess_to_half(t, w->room[i]);
         return;
@@ -302,7 +313,8 @@ tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mo
     TESS_TRY(check_asked(p, "tess_param_map", data));
     TESS_TRY(hold_piece(p, piece, part, mode, &tile, &at, &raw));
     if (is_kept(p, part))
-        widen(p, &p->held->piece[piece], part, part == TESS_MASTER ? (uint16_t *)raw + at : raw, mode, data);
+        widen(p, &p->held->piece[piece], part,
+              part == TESS_MASTER ? (char *)raw + tess_dtype_bytes(type_of(p), at) : raw, mode, data);
     else
         *data = (float *)raw + at;
     return TESS_OK;
@@ -324,6 +336,9 @@ tess_status tess_param_lend(tess_tensor *p, int64_t piece, tess_part part, tess_
         return tess_error(TESS_INVALID, p->name, "is mapped already (unmap it first)");
     if (part > TESS_MASTER && tess_param_kept(p).as == TESS_KEEP_INT8)
         return tess_error(TESS_INVALID, p->name, "has moments of 8 bits, which cannot be lent (map them)");
+    if (part == TESS_MASTER && pieces && tess_is_quantized(type_of(p)))
+        return tess_error(TESS_INVALID, p->name, "is held in %s, which cannot be lent (map it)",
+                          tess_dtype_name(type_of(p)));
     TESS_TRY(hold_piece(p, piece, part, TESS_R, &tile, &at, &raw));
     const tess_piece where = p->held->piece[piece].piece;
     *out = (tess_lent){.handle = tess_tile_handle(tile),

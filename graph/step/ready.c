@@ -8,8 +8,8 @@ static void make_state(tess_tensor *p, struct tess_param_tile *t, int64_t j, int
 {
     struct tess_state *s = &p->held->state[p->held->states++];
     *s = (struct tess_state){.tile = j, .row = row, .rows = rows, .at = row * p->dim[1]};
-    size_t n = (size_t)tess_state_elements(p, s), size = tess_dtype_size(p->held->copy ? p->g->conf.dtype : TESS_F32);
-    if (p->held->on.gathered) s->weight = tess_tile_new(size * n, TESS_ROLE_WEIGHT, p->name);
+    const size_t n = (size_t)tess_state_elements(p, s), bytes = tess_dtype_bytes(tess_weight_dtype(p), (int64_t)n);
+    if (p->held->on.gathered) s->weight = tess_tile_new(bytes, TESS_ROLE_WEIGHT, p->name);
     if (p->held->on.gathered && !p->held->copy) s->master = s->weight;
     if (!p->held->frozen) {
         if (p->held->copy) s->master = tess_tile_new(4 * n, TESS_ROLE_MASTER, p->name);
@@ -59,11 +59,18 @@ static void make_pieces(tess_tensor *p)
     }
 }
 
+/* Of a matrix whose columns ranks share out, each has whole blocks. */
+static bool has_blocks(const tess_tensor *p)
+{
+    return p->dim[1] % TESS_QUANTIZED_BLOCK == 0 && p->held->on.col0 % TESS_QUANTIZED_BLOCK == 0 && !p->held->on.strips;
+}
+
 static void make_tiles(tess_tensor *p)
 {
     tess_graph *g = p->g;
     const tess_grid *grid = &g->conf.grid;
     p->held->copy = g->conf.dtype != TESS_F32 && tess_param_narrows(p);
+    if (p->held->quantized && !has_blocks(p)) p->held->quantized = TESS_F32;
     p->held->on.gathered =
         grid->data > 1 && grid->stage == 3 && p->dim[0] * p->dim[1] > grid->persist && !p->held->on.shared;
     p->held->on.sliced = p->held->on.gathered || (grid->data > 1 && grid->stage > 0 && !p->held->frozen);
@@ -76,11 +83,11 @@ static void make_tiles(tess_tensor *p)
         struct tess_param_tile *t = &p->held->tile[j];
         int64_t first, count;
         tess_param_rows(p, j, &first, &count);
-        size_t n = (size_t)(count * p->dim[1]), size = tess_dtype_size(p->held->copy ? g->conf.dtype : TESS_F32);
+        const size_t n = (size_t)(count * p->dim[1]), bytes = tess_dtype_bytes(tess_weight_dtype(p), (int64_t)n);
         t->index = g->param_tiles++;
         t->first_state = p->held->states;
         if (p->held->on.absent) continue;
-        if (!p->held->on.gathered) t->weight = tess_tile_new(n * size, TESS_ROLE_WEIGHT, p->name);
+        if (!p->held->on.gathered) t->weight = tess_tile_new(bytes, TESS_ROLE_WEIGHT, p->name);
         if (!p->held->frozen) t->gradient = tess_tile_new(4 * n, TESS_ROLE_GRADIENT, p->name);
         if (!p->held->on.sliced && states) make_state(p, t, j, 0, count);
         for (int s = 0; p->held->on.sliced && states && s < tess_grid_slices(p, j); s++) {

@@ -65,6 +65,7 @@ typedef struct tess_lora_conf {
     bool dora;                   /* the lengths of the rows of W + (alpha / r) B A are trained by themselves */
     const char *targets;         /* "all-linear", a name, a pattern, or the JSON text of a list; NULL: PEFT's choice */
     const char *modules_to_save; /* the same for modules that are trained in full; NULL: heads of labels alone */
+    tess_dtype base;             /* TESS_NF4 or TESS_INT8: what matrices of linears are held in; TESS_F32: as stored */
 } tess_lora_conf;
 /* Adds new adapters to a model that is not yet built. */
 tess_status tess_model_add_lora(tess_model *m, const tess_lora_conf *c) TESS_NODISCARD;

@@ -37,6 +37,29 @@ static void check_near(const char *what)
     json_decref(all);
 }
 
+/* A base in 4 bits, whose blocks no cut and no rank divides. */
+TEST(a_base_in_few_bits_has_the_same_bits)
+{
+    static const char adapter[] = "model/adapter_model.safetensors";
+    wide_setup_with("\"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 1, \"steps\": 3, \"deterministic\": "
+                    "true, \"bf16\": {\"enabled\": true}");
+    DONE("train", "run.json", "output=base");
+#define NF4 "model=base/model", "lora.r=4", "lora.targets=all-linear", "lora.base=nf4", "overwrite=true"
+    DONE("train", "run.json", NF4, "output=one");
+    DONE_RANKS(2, "train", "run.json", NF4, "output=out");
+    CHECK(same_file(fmt("out/%s", adapter), fmt("one/%s", adapter)));
+    DONE_RANKS(2, "train", "run.json", NF4, "output=out", "zero_optimization.stage=3",
+               "zero_optimization.stage3_param_persistence_threshold=0", "memory.cpu=32MiB", "memory.path=swap",
+               "zero_optimization.offload_param.device=nvme");
+    CHECK(same_file(fmt("out/%s", adapter), fmt("one/%s", adapter)));
+    DONE("train", "run.json", NF4, "output=one", "bf16.enabled=false");
+    DONE_RANKS(2, "train", "run.json", NF4, "output=out", "bf16.enabled=false", "parallel.tensor=2");
+    check_near("nf4, tensor");
+    DONE_RANKS(2, "train", "run.json", NF4, "output=out", "bf16.enabled=false", "parallel.pipeline=2");
+    check_near("nf4, pipeline");
+#undef NF4
+}
+
 TEST(states_shared_out_have_the_same_bits)
 {
     char out[64], one[64];

@@ -29,6 +29,14 @@ static double last_loss(void)
     return loss;
 }
 
+static double last_of(const char *path, const char *name)
+{
+    json_t *all = read_metrics(path);
+    const double x = number_of(all, json_array_size(all) - 1, name);
+    json_decref(all);
+    return x;
+}
+
 static double of_tier(const char *path, const char *tier, const char *name)
 {
     json_t *all = read_metrics(path);
@@ -159,6 +167,52 @@ TEST(a_run_with_adapters_goes_on)
     json_decref(saved);
     DONE("train", "run.json", RESUMING, "checkpoint.resume=true");
     CHECK_HAS(ran.out, "nothing to do");
+}
+
+/* What it holds, moves and learns; nothing but rounding is other, under any cap. */
+TEST(a_base_in_few_bits)
+{
+    setup("{\"r\": 4, \"alpha\": 16, \"targets\": \"all-linear\"}");
+    DONE("train", "run.json", "output=stored");
+    const double loss = last_of("stored/metrics.jsonl", "loss");
+    /* 4 blocks of 12 x 128 x 128 elements, which have 2 bytes, 68 bytes or 36 bytes for each 64. */
+    static const struct {
+        const char *base, *weights;
+        double off;
+    } few[] = {{"int8", "weights                                           979 KiB", 0.01},
+               {"nf4", "weights                                           595 KiB", 0.1}};
+    for (int k = 0; k < 2; k++) {
+        char base[32];
+        snprintf(base, sizeof base, "lora.base=%s", few[k].base);
+        DONE("estimate", "run.json", base);
+        CHECK_HAS(ran.out, few[k].weights);
+        DONE("train", "run.json", base, "eval_every=4");
+        const double off = fabs(last_of("out/metrics.jsonl", "loss") - loss),
+                     valid = last_of("out/metrics.jsonl", "valid_loss");
+        if (!(off > 1e-6 && off < few[k].off)) CHECK_SAY("%s: the loss is %g off", few[k].base, off);
+        DONE("eval", "out/model", base, "data.valid=valid.txt", "data.seq_length=32", "bf16.enabled=true");
+        CHECK(fabs(last_loss() - valid) < 1e-5);
+        DONE("eval", "run.json", base, "model=out/model");
+        CHECK(fabs(last_loss() - valid) < 1e-5);
+        DONE("eval", "run.json", base, "model=base/model"); /* which has no adapters: as it is stored */
+        DONE("train", "run.json", base, "output=capped", "memory.cpu=6MiB", "memory.path=swap",
+             "zero_optimization.stage=3", "zero_optimization.offload_param.device=nvme",
+             "activation_checkpointing.enabled=true");
+        CHECK(of_tier("capped/metrics.jsonl", "disk", "read_bytes") > 0);
+        CHECK(same_file("capped/model/adapter_model.safetensors", ADAPTER));
+        DONE("train", "run.json", base, "output=cut", "tiles.elements=8192"); /* sums have another order then */
+        CHECK(fabs(last_of("cut/metrics.jsonl", "loss") - last_of("out/metrics.jsonl", "loss")) < 1e-3);
+        DONE("train", "run.json", base, "checkpoint.dir=saves", "checkpoint.every=2", "output=on", "steps=2");
+        DONE("train", "run.json", base, "checkpoint.dir=saves", "output=on", "overwrite=false",
+             "checkpoint.resume=true");
+        CHECK(same_file("on/model/adapter_model.safetensors", ADAPTER));
+        DONE("train", "run.json", base, "bf16.enabled=false", "steps=1", "output=fp32");
+    }
+    DONE("generate", "out/model", "--prompt", "the tile", "-n", "4");
+    FAILS(2, ("train", "run.json", "lora.r=auto", "lora.targets=[]", "lora.alpha=auto", "lora.base=nf4"),
+          "run.json: lora: base is given, and r is missing");
+    FAILS(2, ("train", "run.json", "lora.base=fp4"), "lora.base: \"fp4\", expected one of as stored, int8, nf4");
+    FAILS(2, ("train", "run.json", "lora.base=nf4", "lora.dora=true"), "lora: dora: true beside a base in nf4");
 }
 
 TEST(adapters_that_cannot_be)

@@ -171,6 +171,14 @@ static const char *preset_targets(const tess_model *m)
     return NULL;
 }
 
+/* The lengths of rows are those of W itself, and are computed from its tiles. */
+static tess_status check_base(const char *where, const tess_lora_conf *c, bool dora)
+{
+    if (!dora || c->base == TESS_F32) return TESS_OK;
+    return tess_error(TESS_INVALID, where, "dora: true beside a base in %s is not there yet (base: \"as stored\")",
+                      tess_dtype_name(c->base));
+}
+
 tess_status tess_model_add_lora(tess_model *m, const tess_lora_conf *c)
 {
     if (!m || !c) return tess_error(TESS_INVALID, "lora", "the model or the settings are NULL");
@@ -178,6 +186,7 @@ tess_status tess_model_add_lora(tess_model *m, const tess_lora_conf *c)
     if (c->r < 1 || c->r > 65536 || !(c->dropout >= 0 && c->dropout < 1) || !isfinite(c->alpha))
         return tess_error(TESS_INVALID, "lora", "r %lld, alpha %g, dropout %g (expected 1 to 65536, any, 0 to below 1)",
                           (long long)c->r, c->alpha, c->dropout);
+    TESS_TRY(check_base("lora", c, c->dora));
     const char *targets = c->targets ? c->targets : preset_targets(m);
     if (!targets)
         return tess_error(TESS_INVALID, "lora.targets",
@@ -194,6 +203,7 @@ tess_status tess_model_add_lora(tess_model *m, const tess_lora_conf *c)
                            .dropout = c->dropout,
                            .rslora = c->rslora,
                            .dora = c->dora,
+                           .base = c->base,
                            .targets = tess_strdup(targets),
                            .saved = saved ? tess_strdup(saved) : NULL};
     return TESS_OK;
@@ -232,7 +242,9 @@ tess_status tess_model_ask_lora(tess_model *m, const char *where, const tess_lor
     if (c->targets || c->modules_to_save)
         return tess_error(TESS_INVALID, where, "%s: the adapter in %s has its own (leave them out)",
                           c->targets ? "targets" : "modules_to_save", l->dir);
+    TESS_TRY(check_base(where, c, l->dora));
     if (c->dropout >= 0) l->dropout = c->dropout;
+    l->base = c->base;
     return TESS_OK;
 }
 
@@ -270,6 +282,18 @@ tess_status tess_lora_end(tess_lora_building *b)
     return status;
 }
 
+/* As bitsandbytes does: linears but for the head. Embeddings and norms are none. */
+static void quantize(const tess_model *m, tess_tensor *p, const tess_tensor *head)
+{
+    int64_t shape[3];
+    const tess_dtype as = m->lora->base;
+    if (as == TESS_F32 || p == head || tess_param_quantize(p, as) || !tess_param_multiplies(p)) return;
+    tess_tensor_shape(p, shape);
+    if (tess_rank() == 0)
+        tess_note("%s stays as it is stored: rows of %lld elements are no whole blocks of %d", tess_tensor_name(p),
+                  (long long)shape[1], TESS_QUANTIZED_BLOCK);
+}
+
 tess_status tess_lora_freeze(const tess_model *m, tess_graph *g, const tess_tensor *head)
 {
     if (!m->lora) return TESS_OK;
@@ -286,6 +310,7 @@ tess_status tess_lora_freeze(const tess_model *m, tess_graph *g, const tess_tens
             status = tess_error(TESS_INVALID, "lora.modules_to_save",
                                 "%s is embedding and head in one (only a module of its own can be saved)",
                                 tess_tensor_name(p));
+        if (status == TESS_OK && tess_param_frozen(p)) quantize(m, p, head);
     }
     return status;
 }

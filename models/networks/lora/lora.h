@@ -21,6 +21,7 @@ typedef struct tess_lora {
     double alpha, dropout;
     bool rslora;           /* the scale is alpha / sqrt(r) */
     bool dora;             /* rows have the lengths m */
+    tess_dtype base;       /* the base's matrices of linears are quantized; TESS_F32: they are not */
     char *targets;         /* "all-linear", a name or a pattern, or the JSON text of a list of them */
     char *saved;           /* the same of modules that are trained as they are; NULL: none */
     char *dir;             /* where the tensors are from; NULL: they are drawn */
@@ -39,7 +40,8 @@ typedef struct tess_lora_building tess_lora_building;
 tess_lora_building *tess_lora_begin(const tess_model *m, tess_graph *g);
 /* Ends that. A target that no linear was is TESS_INVALID. */
 tess_status tess_lora_end(tess_lora_building *b) TESS_NODISCARD;
-/* Freezes all that is not trained; `head` is the head's matrix. */
+/* Freezes all that is not trained, and quantizes its matrices where the adapters ask for that; `head` is the matrix of
+ * the head. */
 tess_status tess_lora_freeze(const tess_model *m, tess_graph *g, const tess_tensor *head) TESS_NODISCARD;
 /* Makes a list of what the configuration has as JSON text of one, or as one text; it is a new reference. */
 json_t *tess_lora_list(const char *text);

@@ -15,6 +15,15 @@ static void close_inputs(void *what)
     e->data = NULL;
 }
 
+/* Whether it has adapters, beside a base that may be quantized. */
+static bool is_adapted(const char *path, const char *json)
+{
+    tess_model *m = NULL;
+    const bool adapted = tess_model_open(path, json, &m) == TESS_OK && tess_model_adapted(m);
+    tess_model_close(m);
+    return adapted;
+}
+
 static tess_status open_inputs(const char *path, void *what)
 {
     tess_evaluation *e = what;
@@ -30,6 +39,7 @@ static tess_status open_inputs(const char *path, void *what)
         e->c.data.pack = e->c.data.pack_examples = false;
         e->c.data.seq_length = e->c.train_micro_batch_size_per_gpu = 1;
     }
+    if (!e->c.lora.from && !is_adapted(path, e->c.model_json)) e->c.lora.base = 0;
     TESS_TRY(tess_run_open(&e->c, tess_rank(), &e->run));
     TESS_TRY(tess_run_check_weights(&e->run));
     if (e->alone) return tess_model_check(e->run.model);

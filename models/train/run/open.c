@@ -30,15 +30,21 @@ static tess_status open_tokenizer(tess_run *r)
 /* Adapters, as the configuration asks for them, or as the model's directory has them, which must not contradict it. */
 static tess_status add_adapters(const tess_run *r)
 {
+    static const tess_dtype base[] = {TESS_F32, TESS_INT8, TESS_NF4}; /* by lora.base */
     const tess_config *c = r->c;
     char where[512];
     snprintf(where, sizeof where, "%.300s: lora", c->file);
+    if (c->lora.base && tess_gpus() > 0)
+        return tess_error(TESS_INVALID, where,
+                          "base: %s, which works on CPUs alone so far (STARPU_NCUDA=0, or base: \"as stored\")",
+                          tess_dtype_name(base[c->lora.base]));
     if (c->lora.from) TESS_TRY(tess_model_adapt(r->model, c->lora.from));
     tess_lora_conf conf = {.r = c->lora.r,
                            .alpha = c->lora.alpha,
                            .dropout = c->lora.dropout,
                            .rslora = c->lora.rslora,
                            .dora = c->lora.dora,
+                           .base = base[c->lora.base],
                            .targets = c->lora.targets,
                            .modules_to_save = c->lora.modules_to_save};
     if (tess_model_adapted(r->model)) return tess_model_ask_lora(r->model, where, &conf);
@@ -49,6 +55,7 @@ static tess_status add_adapters(const tess_run *r)
                           : c->lora.modules_to_save ? "modules_to_save"
                           : c->lora.rslora          ? "rslora"
                           : c->lora.dora            ? "dora"
+                          : c->lora.base            ? "base"
                                                     : NULL;
         if (!key) return TESS_OK;
         return tess_error(TESS_INVALID, where, "%s is given, and r is missing (the rank of the adapters)", key);

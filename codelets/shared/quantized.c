@@ -1,0 +1,161 @@
+/* Frozen matrices in 4 and 8 bits: bitsandbytes' NF4 and its dynamic code of 8 bits, in blocks of 64 elements, with the
+ * bits of its reference for codes, scales and values. A block of n elements is a scale, the largest magnitude, and then
+ * n / 2 bytes, the first of two elements in the upper half, or n bytes.
+ *
+ * The blocks are those of the flattened matrix, since rows are whole blocks; so tiles, slices and ranks of whole rows
+ * cut none, and what a tile takes in RAM, on disk and in messages is its rows' share. An element's value is code times
+ * scale, rounded to the graph's dtype: a product has the bits that it has of a matrix which is stored as these values.
+ */
+#include "codelets/shared/vector.h"
+#include <pthread.h>
+
+enum { BLOCK = TESS_QUANTIZED_BLOCK, SCALE = sizeof(float) };
+
+typedef float q_floats __attribute__((vector_size(32)));
+typedef int32_t q_ints __attribute__((vector_size(32)));
+
+/* The quantiles of a normal distribution, scaled to [-1, 1]. */
+static const float nf4[16] = {-1.0f,
+                              -0.6961928009986877f,
+                              -0.5250730514526367f,
+                              -0.39491748809814453f,
+                              -0.28444138169288635f,
+                              -0.18477343022823334f,
+                              -0.09105003625154495f,
+                              0.0f,
+                              0.07958029955625534f,
+                              0.16093020141124725f,
+                              0.24611230194568634f,
+                              0.33791524171829224f,
+                              0.44070982933044434f,
+                              0.5626170039176941f,
+                              0.7229568362236023f,
+                              1.0f};
+static float int8[256];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* Point i of n from 0.1 to 1, with torch.linspace's bits: from the nearer end. */
+static float point(int n, int i)
+{
+    const float step = (1.0f - 0.1f) / (float)(n - 1);
+    return i < n / 2 ? fmaf(step, (float)i, 0.1f) : fmaf(-step, (float)(n - 1 - i), 1.0f);
+}
+/* Seven decades below 1, of 1, 2, ... 64 steps, each step the middle of two points; and 0 and 1. */
+static void fill_int8(void)
+{
+    int at = 127;
+    float decade[] = {1e-6f, 1e-5f, 1e-4f, 1e-3f, 1e-2f, 1e-1f, 1.0f};
+    int8[at++] = 0;
+    for (int d = 0; d < 7; d++)
+        for (int i = 0, n = (1 << d) + 1; i + 1 < n; i++)
+            int8[at++] = decade[d] * ((point(n, i) + point(n, i + 1)) / 2);
+    int8[at] = 1;
+    for (int i = 1; i < 128; i++) int8[127 - i] = -int8[127 + i];
+}
+
+/* Codes are chosen by how many middles between neighbours are below a share. */
+TESS_INLINE uint32_t nf4_code(float share)
+{
+    uint32_t code = 0;
+#pragma GCC unroll 15
+    for (int k = 0; k < 15; k++) code += share > (nf4[k] + nf4[k + 1]) / 2;
+    return code;
+}
+TESS_INLINE uint32_t int8_code(float share)
+{
+    uint32_t code = 0;
+    for (uint32_t half = 128; half > 0; half /= 2)
+        code += share > (int8[code + half - 1] + int8[code + half]) / 2 ? half : 0;
+    return code;
+}
+
+TESS_INLINE void write_blocks(uint8_t *to, tess_dtype as, const float *x, int64_t n, tess_dtype of)
+{
+    const size_t bytes = tess_dtype_bytes(as, BLOCK);
+    for (int64_t b = 0; b < n / BLOCK; b++, to += bytes, x += BLOCK) {
+        float y[BLOCK], most = 0, odd = 0;
+        uint32_t code[BLOCK];
+        for (int i = 0; i < BLOCK; i++) {
+            y[i] = tess_is_half(of) ? tess_from_half(of, tess_to_half(of, x[i])) : x[i];
+            most = fabsf(y[i]) > most ? fabsf(y[i]) : most;
+            odd += y[i] - y[i]; /* of what is not finite a NaN */
+        }
+        most += odd;
+        const float by = 1.0f / (most > 1e-38f ? most : 1e-38f);
+        for (int i = 0; i < BLOCK; i++) {
+            const float share = tess_clampf(y[i] * by, -1.0f, 1.0f);
+            code[i] = as == TESS_NF4 ? nf4_code(share) : int8_code(share);
+        }
+        memcpy(to, &most, SCALE);
+        for (int i = 0; i < BLOCK && as == TESS_INT8; i++) to[SCALE + i] = (uint8_t)code[i];
+        for (int i = 0; i < BLOCK / 2 && as == TESS_NF4; i++)
+            to[SCALE + i] = (uint8_t)(code[2 * i] << 4 | code[2 * i + 1]);
+    }
+}
+TESS_CLONES static void write_nf4(uint8_t *to, const float *x, int64_t n, tess_dtype of)
+{
+    write_blocks(to, TESS_NF4, x, n, of);
+}
+TESS_CLONES static void write_int8(uint8_t *to, const float *x, int64_t n, tess_dtype of)
+{
+    write_blocks(to, TESS_INT8, x, n, of);
+}
+void tess_quantize_write(void *to, tess_dtype as, const float *x, int64_t n, tess_dtype of)
+{
+    pthread_once(&once, fill_int8);
+    (as == TESS_NF4 ? write_nf4 : write_int8)(to, x, n, of);
+}
+
+static void quantize(const tess_work *w)
+{
+    const tess_count_arg *a = w->arg;
+    uint8_t *to = w->buf[1].ptr;
+    tess_quantize_write(to + tess_dtype_bytes(a->as, a->at), a->as, w->buf[0].ptr, a->n, a->of);
+}
+tess_codelet tess_quantize[] = {[TESS_F32] = {.name = "quantize", .dtype = TESS_F32, .cpu = quantize}};
+
+/* 4 bytes are 8 elements: each lane has all of them, and shifts its own down. */
+TESS_INLINE void nf4_block(float *y, const uint8_t *code, float scale)
+{
+    q_floats low, high;
+    const q_ints down = {4, 0, 12, 8, 20, 16, 28, 24};
+    memcpy(&low, nf4, sizeof low);
+    memcpy(&high, nf4 + 8, sizeof high);
+    for (int i = 0; i < BLOCK; i += 8) {
+        int32_t word;
+        memcpy(&word, code + i / 2, sizeof word);
+        const q_ints at = ((q_ints){} + word) >> down & 15;
+        const q_floats v = __builtin_shuffle(low, high, at) * scale;
+        memcpy(y + i, &v, sizeof v);
+    }
+}
+TESS_INLINE void int8_block(float *y, const uint8_t *code, float scale)
+{
+#pragma omp simd
+    for (int i = 0; i < BLOCK; i++) y[i] = int8[code[i]] * scale;
+}
+TESS_INLINE void read_blocks(void *to, tess_dtype as, const uint8_t *from, int64_t n, tess_dtype of)
+{
+    const size_t bytes = tess_dtype_bytes(of, BLOCK);
+    for (int64_t i = 0; i < n; i += BLOCK, from += bytes) {
+        float y[BLOCK], scale;
+        memcpy(&scale, from, SCALE);
+        (of == TESS_NF4 ? nf4_block : int8_block)(y, from + SCALE, scale);
+        tess_narrow(tess_at_mut(to, i, as), y, BLOCK, as);
+    }
+}
+#define READ(op, name, t, ...)                                                                                         \
+    TESS_CLONES static void op##_##name(void *to, const uint8_t *from, int64_t n)                                      \
+    {                                                                                                                  \
+        read_blocks(to, t, from, n, __VA_ARGS__);                                                                      \
+    }
+TESS_EACH_REAL(READ, read_nf4, TESS_NF4)
+TESS_EACH_REAL(READ, read_int8, TESS_INT8)
+
+void tess_quantize_read(void *to, tess_dtype as, const void *from, tess_dtype of, int64_t n)
+{
+    static void (*const read[2][TESS_REAL_DTYPES])(void *, const uint8_t *, int64_t) = {
+        {read_nf4_f32, read_nf4_bf16, read_nf4_f16}, {read_int8_f32, read_int8_bf16, read_int8_f16}};
+    pthread_once(&once, fill_int8);
+    read[of == TESS_INT8][as](to, from, n);
+}
