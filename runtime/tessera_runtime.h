@@ -18,17 +18,9 @@
 #define TESS_INLINE static inline __attribute__((always_inline))
 #endif
 
-/* NF4 and INT8 are of frozen matrices alone, which are held in blocks of TESS_QUANTIZED_BLOCK elements of a row: an fp32,
- * the largest magnitude of the block, and behind it a code of 4 or 8 bits for each element. */
-typedef enum tess_dtype {
-    TESS_F32,
-    TESS_BF16,
-    TESS_F16,
-    TESS_I32,
-    TESS_NF4,
-    TESS_INT8,
-    TESS_DTYPE_COUNT
-} tess_dtype;
+/* NF4 and INT8 are of frozen matrices alone, which are held in blocks of TESS_QUANTIZED_BLOCK elements of a row: an
+ * fp32, the largest magnitude of the block, and behind it a code of 4 or 8 bits for each element. */
+typedef enum tess_dtype { TESS_F32, TESS_BF16, TESS_F16, TESS_I32, TESS_NF4, TESS_INT8, TESS_DTYPE_COUNT } tess_dtype;
 enum { TESS_QUANTIZED_BLOCK = 64 };
 
 typedef uint16_t tess_bf16;

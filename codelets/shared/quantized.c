@@ -31,7 +31,7 @@ static const float nf4[16] = {-1.0f,
                               0.5626170039176941f,
                               0.7229568362236023f,
                               1.0f};
-static float int8[256];
+static float int8[256], middle[256]; /* between a code of 8 bits and the next */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* Point i of n from 0.1 to 1, with torch.linspace's bits: from the nearer end. */
@@ -51,42 +51,51 @@ static void fill_int8(void)
             int8[at++] = decade[d] * ((point(n, i) + point(n, i + 1)) / 2);
     int8[at] = 1;
     for (int i = 1; i < 128; i++) int8[127 - i] = -int8[127 + i];
+    for (int i = 0; i < 255; i++) middle[i] = (int8[i] + int8[i + 1]) / 2;
 }
 
-/* Codes are chosen by how many middles between neighbours are below a share. */
-TESS_INLINE uint32_t nf4_code(float share)
+/* The codes of shares: how many middles between neighbours are below each. */
+TESS_INLINE void find_nf4(uint32_t *code, const float *share)
 {
-    uint32_t code = 0;
+#pragma omp simd
+    for (int i = 0; i < BLOCK; i++) {
+        uint32_t below = 0;
 #pragma GCC unroll 15
-    for (int k = 0; k < 15; k++) code += share > (nf4[k] + nf4[k + 1]) / 2;
-    return code;
+        for (int k = 0; k < 15; k++) below += share[i] > (nf4[k] + nf4[k + 1]) / 2;
+        code[i] = below;
+    }
 }
-TESS_INLINE uint32_t int8_code(float share)
+TESS_INLINE void find_int8(uint32_t *code, const float *share)
 {
-    uint32_t code = 0;
-    for (uint32_t half = 128; half > 0; half /= 2)
-        code += share > (int8[code + half - 1] + int8[code + half]) / 2 ? half : 0;
-    return code;
+    memset(code, 0, BLOCK * sizeof *code);
+    for (uint32_t half = 128; half > 0; half /= 2) {
+#pragma omp simd
+        for (int i = 0; i < BLOCK; i++) code[i] += (share[i] > middle[code[i] + half - 1]) * half;
+    }
 }
 
+/* What is not finite makes its block's scale NaN, and so each of its values. */
 TESS_INLINE void write_blocks(uint8_t *to, tess_dtype as, const float *x, int64_t n, tess_dtype of)
 {
     const size_t bytes = tess_dtype_bytes(as, BLOCK);
     for (int64_t b = 0; b < n / BLOCK; b++, to += bytes, x += BLOCK) {
-        float y[BLOCK], most = 0, odd = 0;
-        uint32_t code[BLOCK];
-        for (int i = 0; i < BLOCK; i++) {
-            y[i] = tess_is_half(of) ? tess_from_half(of, tess_to_half(of, x[i])) : x[i];
-            most = fabsf(y[i]) > most ? fabsf(y[i]) : most;
-            odd += y[i] - y[i]; /* of what is not finite a NaN */
+        float share[BLOCK], scale;
+        uint32_t code[BLOCK], most = 0;
+#pragma omp simd reduction(max : most)
+        for (int i = 0; i < BLOCK; i++) { /* of floats that are not negative the order is that of their bits */
+            share[i] = tess_is_half(of) ? tess_from_half(of, tess_to_half(of, x[i])) : x[i];
+            const uint32_t size = tess_bits(share[i]) & 0x7fffffffu;
+            most = size > most ? size : most;
         }
-        most += odd;
-        const float by = 1.0f / (most > 1e-38f ? most : 1e-38f);
-        for (int i = 0; i < BLOCK; i++) {
-            const float share = tess_clampf(y[i] * by, -1.0f, 1.0f);
-            code[i] = as == TESS_NF4 ? nf4_code(share) : int8_code(share);
-        }
-        memcpy(to, &most, SCALE);
+        scale = most < 0x7f800000u ? tess_float_of(most) : NAN;
+        const float by = 1.0f / (scale > 1e-38f ? scale : 1e-38f);
+#pragma omp simd
+        for (int i = 0; i < BLOCK; i++) share[i] = tess_clampf(share[i] * by, -1.0f, 1.0f);
+        if (as == TESS_NF4)
+            find_nf4(code, share);
+        else
+            find_int8(code, share);
+        memcpy(to, &scale, SCALE);
         for (int i = 0; i < BLOCK && as == TESS_INT8; i++) to[SCALE + i] = (uint8_t)code[i];
         for (int i = 0; i < BLOCK / 2 && as == TESS_NF4; i++)
             to[SCALE + i] = (uint8_t)(code[2 * i] << 4 | code[2 * i + 1]);
@@ -115,21 +124,21 @@ static void quantize(const tess_work *w)
 tess_codelet tess_quantize[] = {[TESS_F32] = {.name = "quantize", .dtype = TESS_F32, .cpu = quantize}};
 
 /* 4 bytes are 8 elements: each lane has all of them, and shifts its own down. */
-TESS_INLINE void nf4_block(float *y, const uint8_t *code, float scale)
+TESS_INLINE void read_nf4(float *y, const uint8_t *code, float scale)
 {
-    q_floats low, high;
     const q_ints down = {4, 0, 12, 8, 20, 16, 28, 24};
+    q_floats low, high;
     memcpy(&low, nf4, sizeof low);
     memcpy(&high, nf4 + 8, sizeof high);
+    low *= scale, high *= scale;
     for (int i = 0; i < BLOCK; i += 8) {
         int32_t word;
         memcpy(&word, code + i / 2, sizeof word);
-        const q_ints at = ((q_ints){} + word) >> down & 15;
-        const q_floats v = __builtin_shuffle(low, high, at) * scale;
+        const q_floats v = __builtin_shuffle(low, high, ((q_ints){} + word) >> down & 15);
         memcpy(y + i, &v, sizeof v);
     }
 }
-TESS_INLINE void int8_block(float *y, const uint8_t *code, float scale)
+TESS_INLINE void read_int8(float *y, const uint8_t *code, float scale)
 {
 #pragma omp simd
     for (int i = 0; i < BLOCK; i++) y[i] = int8[code[i]] * scale;
@@ -140,7 +149,10 @@ TESS_INLINE void read_blocks(void *to, tess_dtype as, const uint8_t *from, int64
     for (int64_t i = 0; i < n; i += BLOCK, from += bytes) {
         float y[BLOCK], scale;
         memcpy(&scale, from, SCALE);
-        (of == TESS_NF4 ? nf4_block : int8_block)(y, from + SCALE, scale);
+        if (of == TESS_NF4)
+            read_nf4(y, from + SCALE, scale);
+        else
+            read_int8(y, from + SCALE, scale);
         tess_narrow(tess_at_mut(to, i, as), y, BLOCK, as);
     }
 }

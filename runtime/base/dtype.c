@@ -5,9 +5,8 @@ static const struct {
     const char *name;
     size_t size, block; /* of an element, of a block */
 } dtypes[TESS_DTYPE_COUNT] = {
-    [TESS_F32] = {"f32", 4},     [TESS_BF16] = {"bf16", 2},
-    [TESS_F16] = {"f16", 2},     [TESS_I32] = {"i32", 4},
-    [TESS_NF4] = {"nf4", 0, 36}, [TESS_INT8] = {"int8", 0, 68},
+    [TESS_F32] = {"f32", 4}, [TESS_BF16] = {"bf16", 2},   [TESS_F16] = {"f16", 2},
+    [TESS_I32] = {"i32", 4}, [TESS_NF4] = {"nf4", 0, 36}, [TESS_INT8] = {"int8", 0, 68},
 };
 
 size_t tess_dtype_size(tess_dtype t)

@@ -283,15 +283,21 @@ tess_status tess_lora_end(tess_lora_building *b)
 }
 
 /* As bitsandbytes does: linears but for the head. Embeddings and norms are none. */
-static void quantize(const tess_model *m, tess_tensor *p, const tess_tensor *head)
+static void quantize(const tess_model *m, const tess_graph *g, const tess_tensor *head)
 {
-    int64_t shape[3];
-    const tess_dtype as = m->lora->base;
-    if (as == TESS_F32 || p == head || tess_param_quantize(p, as) || !tess_param_multiplies(p)) return;
-    tess_tensor_shape(p, shape);
-    if (tess_rank() == 0)
-        tess_note("%s stays as it is stored: rows of %lld elements are no whole blocks of %d", tess_tensor_name(p),
-                  (long long)shape[1], TESS_QUANTIZED_BLOCK);
+    const tess_tensor *first = NULL;
+    int left = 0;
+    for (int k = 0; k < tess_graph_params(g) && m->lora->base != TESS_F32; k++) {
+        tess_tensor *p = tess_graph_param(g, k);
+        if (p == head || !tess_param_frozen(p) || !tess_param_multiplies(p) || tess_param_quantize(p, m->lora->base))
+            continue;
+        if (!left++) first = p;
+    }
+    if (left && !m->lora->said && tess_rank() == 0)
+        tess_note(
+            "lora.base: %d matrices stay as they are stored, since their rows are no whole blocks of %d (%s first)",
+            left, TESS_QUANTIZED_BLOCK, tess_tensor_name(first));
+    m->lora->said = true;
 }
 
 tess_status tess_lora_freeze(const tess_model *m, tess_graph *g, const tess_tensor *head)
@@ -310,7 +316,7 @@ tess_status tess_lora_freeze(const tess_model *m, tess_graph *g, const tess_tens
             status = tess_error(TESS_INVALID, "lora.modules_to_save",
                                 "%s is embedding and head in one (only a module of its own can be saved)",
                                 tess_tensor_name(p));
-        if (status == TESS_OK && tess_param_frozen(p)) quantize(m, p, head);
     }
+    if (status == TESS_OK) quantize(m, g, head);
     return status;
 }

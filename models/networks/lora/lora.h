@@ -22,6 +22,7 @@ typedef struct tess_lora {
     bool rslora;           /* the scale is alpha / sqrt(r) */
     bool dora;             /* rows have the lengths m */
     tess_dtype base;       /* the base's matrices of linears are quantized; TESS_F32: they are not */
+    bool said;             /* which matrices are not */
     char *targets;         /* "all-linear", a name or a pattern, or the JSON text of a list of them */
     char *saved;           /* the same of modules that are trained as they are; NULL: none */
     char *dir;             /* where the tensors are from; NULL: they are drawn */
