@@ -34,10 +34,6 @@ static tess_status add_adapters(const tess_run *r)
     const tess_config *c = r->c;
     char where[512];
     snprintf(where, sizeof where, "%.300s: lora", c->file);
-    if (c->lora.base && tess_gpus() > 0)
-        return tess_error(TESS_INVALID, where,
-                          "base: %s, which works on CPUs alone so far (STARPU_NCUDA=0, or base: \"as stored\")",
-                          tess_dtype_name(base[c->lora.base]));
     if (c->lora.from) TESS_TRY(tess_model_adapt(r->model, c->lora.from));
     tess_lora_conf conf = {.r = c->lora.r,
                            .alpha = c->lora.alpha,
