@@ -153,6 +153,16 @@ TEST(warmup_stable_decay)
         for (int k = 0; k < 6; k++) CHECK_NEAR(tess_schedule_lr(&c, 5 + k), 2 * fall[t][k], 1e-12);
         tess_config_free(&c);
     }
+    const char *const shares[] = {"scheduler.type=wsd", "scheduler.params.warmup_num_steps=0.2",
+                                  "optimizer.params.lr=2", "steps=10"};
+    tess_config c;
+    CHECK_EQ(load_bytes(BATCH, strlen(BATCH), shares, 4, &c), TESS_OK);
+    CHECK_EQ(tess_config_resolve(&c, 1), TESS_OK);
+    tess_schedule_settle(&c);
+    CHECK_EQ(c.scheduler.params.total_num_steps, 10);
+    CHECK_EQ(c.scheduler.params.warmup_num_steps, 2);
+    CHECK_EQ(c.scheduler.params.decay_num_steps, 1);
+    tess_config_free(&c);
 }
 
 /* ---- other trainers ---- */

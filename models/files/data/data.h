@@ -43,8 +43,9 @@ typedef struct tess_data_conf {
     bool pack, restart;
     bool share;          /* several examples share a sample, as many as it has room for, and do not see each other */
     int32_t end_of_text; /* the token that ends a document; below 0: the tokenizer's, if it has one */
-    /* Examples that are longer than T are cut; completions get the end of text behind them. */
-    bool truncate, drop, end_completions; /* a longer example is cut, left out, or neither: refused */
+    /* An example that is longer than T is cut, left out, or, with neither, refused; completions get the end of text
+     * behind them. */
+    bool truncate, drop, end_completions;
     /* Conversations are written by this template, borrowed; NULL: they are refused. All of one draws a loss, or what
      * the assistant says alone. */
     const struct tess_chat *chat;

@@ -22,6 +22,7 @@ static tess_status skip(const tess_config *c, tess_spikes *s, tess_loss_scale *s
                   most > 0 ? ", above " : ", after a mean of ", most > 0 ? most : exp(s->mean));
     if (++s->row < ROW) return TESS_OK;
     snprintf(where, sizeof where, "step %lld", (long long)step + 1);
+    if (!(most > 0)) return tess_error(TESS_FAILED, where, "%d steps in a row have gradients that are not finite", ROW);
     return tess_error(
         TESS_FAILED, where,
         "%d steps in a row were skipped, their gradients' norms above %g (a lower learning rate may help, "

@@ -9,6 +9,15 @@
 
 typedef const tess_config conf;
 
+void tess_schedule_settle(tess_config *c)
+{
+    int64_t *total = &c->scheduler.params.total_num_steps, *warmup = &c->scheduler.params.warmup_num_steps;
+    if (*total == TESS_CONFIG_AUTO) *total = c->steps;
+    const int64_t all = c->steps == TESS_CONFIG_AUTO ? *total : c->steps;
+    *warmup = tess_config_steps(*warmup, all);
+    c->scheduler.params.decay_num_steps = tess_config_steps(c->scheduler.params.decay_num_steps, all);
+}
+
 static bool of_transformers(conf *c)
 {
     return c->scheduler.type == TESS_SCHEDULER_COSINE || c->scheduler.type == TESS_SCHEDULER_WSD;
@@ -26,7 +35,7 @@ static double rise(conf *c, double i, double n, double after)
 static double warmup_steps(conf *c)
 {
     const double n = (double)c->scheduler.params.warmup_num_steps;
-    return n <= 0 ? 0 : fmax(of_transformers(c) ? 1 : 2, n); /* a share of steps that nothing counts is none */
+    return n <= 0 ? 0 : fmax(of_transformers(c) ? 1 : 2, n);
 }
 
 static double warmup(conf *c, double i)

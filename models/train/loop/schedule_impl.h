@@ -5,7 +5,9 @@
 #include "models/train/checkpoint/checkpoint.h"
 #include "models/train/config/config.h"
 
-/* Returns, of a resolved configuration, what the optimizer uses in its step number `step`, counted from 0, in
+/* Where the number of all steps is known: what is left out of the schedule, and shares of all steps. */
+void tess_schedule_settle(tess_config *c);
+/* Returns, of a settled configuration, what the optimizer uses in its step number `step`, counted from 0, in
  * DeepSpeed's engine. */
 double tess_schedule_lr(const tess_config *c, int64_t step);
 /* Returns whether that is 0 in every step. */

@@ -99,10 +99,9 @@ static void count_steps(struct training *t)
         const int64_t steps = exact > 1e12 ? (int64_t)1e12 : exact > 1 ? (int64_t)ceil(exact) : 1;
         if (c->steps == TESS_CONFIG_AUTO || steps < c->steps) c->steps = steps;
     }
-    if (c->scheduler.params.total_num_steps == TESS_CONFIG_AUTO) c->scheduler.params.total_num_steps = c->steps;
-    int64_t *const shares[] = {&c->eval_every, &c->checkpoint.every, &c->scheduler.params.warmup_num_steps,
-                               &c->scheduler.params.decay_num_steps};
-    for (int i = 0; i < 4; i++) *shares[i] = tess_config_steps(*shares[i], c->steps);
+    tess_schedule_settle(c);
+    c->eval_every = tess_config_steps(c->eval_every, c->steps);
+    c->checkpoint.every = tess_config_steps(c->checkpoint.every, c->steps);
 }
 
 /* Where the run begins is known. */

@@ -96,10 +96,9 @@ static tess_status open_model(tess_trainer *t)
 {
     TESS_TRY(tess_run_open(&t->c, tess_rank(), &t->run));
     TESS_TRY(tess_run_check_weights(&t->run));
-    if (t->c.scheduler.params.total_num_steps == TESS_CONFIG_AUTO) {
-        if (t->c.scheduler.type != TESS_SCHEDULER_NONE) TESS_TRY(tess_config_require(&t->c, "steps"));
-        t->c.scheduler.params.total_num_steps = t->c.steps;
-    }
+    if (t->c.scheduler.params.total_num_steps == TESS_CONFIG_AUTO && t->c.scheduler.type != TESS_SCHEDULER_NONE)
+        TESS_TRY(tess_config_require(&t->c, "steps"));
+    tess_schedule_settle(&t->c);
     t->run.evaluates = true;
     if (t->c.preference.loss)
         return tess_error(TESS_INVALID, "preference.loss",

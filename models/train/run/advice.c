@@ -80,8 +80,8 @@ void tess_run_say_written(const tess_run *r, int64_t steps)
     const double bytes = (double)r->plan.ram.written * (double)steps;
     if (tess_rank() || !r->machine.disk || bytes < much) return;
     tess_note(
-        "%s: %lld steps write %.1f TB there (less with a larger cap on RAM, memory.cpu, or optimizer_states=8bit)",
-        r->machine.disk, (long long)steps, bytes * 1e-12);
+        "%s: %lld steps write %.1f TB there%s (less with a larger cap on RAM, memory.cpu, or optimizer_states=8bit)",
+        r->machine.disk, (long long)steps, bytes * 1e-12, tess_ranks() > 1 ? " for each rank" : "");
 }
 
 /* ---- padding ---- */
