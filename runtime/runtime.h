@@ -222,6 +222,10 @@ tess_status tess_tile_map(tess_tile *t, int mode, void **data) TESS_NODISCARD;
 bool tess_tile_mapped(const tess_tile *t);
 /* Unmaps it; nothing happens where it is not mapped. */
 void tess_tile_unmap(tess_tile *t);
+/* Borrows what a tile whose home is RAM holds now, to read beside tasks that are submitted later: those that write it
+ * wait until it is returned, by any thread. */
+tess_status tess_tile_borrow(tess_tile *t, const void **data) TESS_NODISCARD;
+void tess_tile_return(tess_tile *t);
 /* Copies bytes to it; a write that does not cover the tile needs one that was written before. */
 tess_status tess_tile_write(tess_tile *t, size_t offset, const void *src, size_t bytes) TESS_NODISCARD;
 /* Copies bytes from it. */

@@ -196,30 +196,33 @@ static bool is_kept(const tess_tensor *p, tess_part part)
     return part == TESS_MASTER ? is_narrow(p) : tess_param_kept(p).as != TESS_KEEP_F32;
 }
 
-/* Between what is kept of a piece and fp32. */
-static void convert(const tess_tensor *p, struct tess_placed_piece *h, tess_part part, bool back)
+/* What is kept of a piece as fp32. */
+static void read_kept(const tess_tensor *p, const struct tess_placed_piece *h, tess_part part, const void *of,
+                      float *to)
 {
-    struct tess_widened *w = &h->wide[part];
     const int64_t n = h->piece.rows * h->piece.cols;
-    if (part == TESS_MASTER) {
-        const tess_dtype t = type_of(p);
-        uint16_t *of = w->of;
-        if (tess_is_quantized(t) && back)
-            tess_quantize_write(of, t, w->room, n, quantized_of(p));
-        else if (tess_is_quantized(t))
-            tess_quantize_read(w->room, TESS_F32, of, t, n);
-        if (tess_is_quantized(t)) return;
-        for (int64_t i = 0; i < n && !back; i++) w->room[i] = tess_from_half(t, of[i]);
-        for (int64_t i = 0; i < n && back; i++) of[i] = tess_to_half(t, w->room[i]);
-        return;
-    }
-    const tess_kept k = tess_param_kept(p);
-    const bool positive = p->held->optimizer->positive >> (part - TESS_MOMENT1) & 1;
-    const int64_t rows = p->held->state[h->state].rows, row = h->at / k.width;
-    if (back)
-        tess_kept_write(&k, w->of, rows, positive, row, h->piece.rows, w->room);
+    const tess_dtype t = type_of(p);
+    if (part != TESS_MASTER) {
+        const tess_kept k = tess_param_kept(p);
+        const bool positive = p->held->optimizer->positive >> (part - TESS_MOMENT1) & 1;
+        tess_kept_read(&k, of, p->held->state[h->state].rows, positive, h->at / k.width, h->piece.rows, to);
+    } else if (tess_is_quantized(t))
+        tess_quantize_read(to, TESS_F32, of, t, n);
     else
-        tess_kept_read(&k, w->of, rows, positive, row, h->piece.rows, w->room);
+        for (int64_t i = 0; i < n; i++) to[i] = tess_from_half(t, ((const uint16_t *)of)[i]);
+}
+static void write_kept(const tess_tensor *p, const struct tess_placed_piece *h, tess_part part, void *of, float *from)
+{
+    const int64_t n = h->piece.rows * h->piece.cols;
+    const tess_dtype t = type_of(p);
+    if (part != TESS_MASTER) {
+        const tess_kept k = tess_param_kept(p);
+        const bool positive = p->held->optimizer->positive >> (part - TESS_MOMENT1) & 1;
+        tess_kept_write(&k, of, p->held->state[h->state].rows, positive, h->at / k.width, h->piece.rows, from);
+    } else if (tess_is_quantized(t))
+        tess_quantize_write(of, t, from, n, quantized_of(p));
+    else
+        for (int64_t i = 0; i < n; i++) ((uint16_t *)of)[i] = tess_to_half(t, from[i]);
 }
 
 /* Has the program a piece of such a tile in fp32. */
@@ -229,7 +232,7 @@ static void widen(const tess_tensor *p, struct tess_placed_piece *h, tess_part p
     const int64_t n = h->piece.rows * h->piece.cols;
     if (!w->room) {
         *w = (struct tess_widened){.room = tess_alloc((size_t)n * sizeof *w->room), .of = of};
-        if (mode & TESS_R) convert(p, h, part, false);
+        if (mode & TESS_R) read_kept(p, h, part, of, w->room);
     }
     w->mode |= mode;
     w->times++;
@@ -241,7 +244,7 @@ static void narrow(const tess_tensor *p, struct tess_placed_piece *h, tess_part 
 {
     struct tess_widened *w = &h->wide[part];
     if (--w->times > 0) return;
-    if (w->mode & TESS_W) convert(p, h, part, true);
+    if (w->mode & TESS_W) write_kept(p, h, part, w->of, w->room);
     free(w->room);
     *w = (struct tess_widened){0};
 }
@@ -305,6 +308,12 @@ static tess_status check_asked(const tess_tensor *p, const char *call, const voi
     return room ? TESS_OK : tess_error(TESS_INVALID, p->name, "the last argument of %s is NULL", call);
 }
 
+/* Where in a tile that is kept so the piece begins. */
+static void *kept_at(const tess_tensor *p, tess_part part, const void *raw, int64_t at)
+{
+    return (char *)(uintptr_t)raw + (part == TESS_MASTER ? tess_dtype_bytes(type_of(p), at) : 0);
+}
+
 tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mode, float **data)
 {
     tess_tile *tile = NULL;
@@ -313,8 +322,7 @@ tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mo
     TESS_TRY(check_asked(p, "tess_param_map", data));
     TESS_TRY(hold_piece(p, piece, part, mode, &tile, &at, &raw));
     if (is_kept(p, part))
-        widen(p, &p->held->piece[piece], part,
-              part == TESS_MASTER ? (char *)raw + tess_dtype_bytes(type_of(p), at) : raw, mode, data);
+        widen(p, &p->held->piece[piece], part, kept_at(p, part, raw, at), mode, data);
     else
         *data = (float *)raw + at;
     return TESS_OK;
@@ -358,4 +366,32 @@ void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part)
     if (p->held->piece[piece].wide[part].times) narrow(p, &p->held->piece[piece], part);
     tess_tile_unmap(part_of(p, piece, part));
     p->held->storage->g->maps--;
+}
+
+tess_status tess_param_borrow(tess_tensor *p, int64_t piece, tess_part part, tess_borrowed *out)
+{
+    const void *raw;
+    tess_tile *tile = NULL;
+    int64_t at = 0;
+    *out = (tess_borrowed){.of = p, .piece = piece, .part = part};
+    if (tess_gpus() > 0 || tess_tile_home(part_of(p, piece, part)) != TESS_TIER_CPU) return TESS_OK;
+    TESS_TRY(hold_piece(p, piece, part, TESS_R, &tile, &at, (void **)&raw));
+    const tess_status status = tess_tile_borrow(tile, &raw);
+    tess_param_unmap(p, piece, part);
+    if (status != TESS_OK) return status;
+    out->tile = tile;
+    out->values = is_kept(p, part) ? kept_at(p, part, raw, at) : (const float *)raw + at;
+    return TESS_OK;
+}
+
+const float *tess_borrowed_values(const tess_borrowed *b, float *room)
+{
+    if (!is_kept(b->of, b->part)) return b->values;
+    read_kept(b->of, &b->of->held->piece[b->piece], b->part, b->values, room);
+    return room;
+}
+
+void tess_borrowed_return(const tess_borrowed *b)
+{
+    tess_tile_return(b->tile);
 }

@@ -5,6 +5,13 @@
 #include "runtime/tiles/tiles.h"
 #include <string.h>
 
+static tess_status acquire(tess_tile *t, int mode)
+{
+    if (tess_ram_flows()) tess_ram_flow_map(t);
+    if (!tess_tile_acquire(t, STARPU_MAIN_RAM, mode)) return TESS_OK;
+    return tess_error(TESS_FAILED, t->label, "StarPU could not bring the tile to RAM");
+}
+
 tess_status tess_tile_map(tess_tile *t, int mode, void **data)
 {
     if (!t) return tess_error(TESS_INVALID, "tile", "is NULL");
@@ -12,10 +19,8 @@ tess_status tess_tile_map(tess_tile *t, int mode, void **data)
     if (t->maps && ((t->mapped | mode) & TESS_W)) /* the second would wait for the first, which never comes back */
         return tess_error(TESS_INVALID, t->label, "is mapped already (unmap it first; only readers may share it)");
     if (!t->maps) {
-        if (tess_ram_flows()) tess_ram_flow_map(t);
         t->mapped = mode;
-        if (tess_tile_acquire(t, STARPU_MAIN_RAM, mode))
-            return tess_error(TESS_FAILED, t->label, "StarPU could not bring the tile to RAM");
+        TESS_TRY(acquire(t, mode));
     }
     t->maps++;
     *data = (void *)starpu_vector_get_local_ptr(t->handle);
@@ -34,6 +39,20 @@ void tess_tile_unmap(tess_tile *t)
     if (t->mapped & TESS_W) t->filled = true;
     if (tess_gpu_flows()) tess_gpu_flow_unmap(t);
     if (tess_ram_flows()) tess_ram_flow_unmap(t, t->mapped);
+    tess_idle_wake();
+}
+
+tess_status tess_tile_borrow(tess_tile *t, const void **data)
+{
+    TESS_ASSERT(tess_session() && t->home == TESS_TIER_CPU);
+    TESS_TRY(acquire(t, TESS_R));
+    *data = (const void *)starpu_vector_get_local_ptr(t->handle);
+    return TESS_OK;
+}
+
+void tess_tile_return(tess_tile *t)
+{
+    starpu_data_release_on_node(t->handle, STARPU_MAIN_RAM);
     tess_idle_wake();
 }
 

@@ -71,6 +71,34 @@ TEST(other_ranks_at_other_stages_go_on_with_the_same_bits)
     }
 }
 
+/* What is written while the next step runs is what a run writes that ends there, whoever has it in RAM. */
+TEST(checkpoints_beside_steps_have_the_same_bytes)
+{
+#define AGAIN "overwrite=true"
+#define WAY   "train_batch_size=12", AGAIN, way[w][0], way[w][1], way[w][2], way[w][3]
+    static const char *const way[][4] = {{"bf16.enabled=true", AGAIN, AGAIN, AGAIN},
+                                         {"gradient_clipping=0", "optimizer_states=8bit", "on_spike.skip=2", AGAIN},
+                                         {"optimizer_states=bf16", "memory.cpu=2MiB", "memory.path=swap",
+                                          "zero_optimization.offload_optimizer.device=nvme"}};
+    static const char *const file[] = {"states.safetensors", "sums.json", "config.json"};
+    setup();
+    CHECK(mkdir("swap", 0777) == 0);
+    for (size_t w = 0; w < sizeof way / sizeof *way; w++) {
+        DONE("train", "run.json", WAY, "steps=3", "checkpoint.every=1", "checkpoint.keep=9");
+        for (int step = 1; step <= 3; step++) {
+            DONE("train", "run.json", WAY, fmt("steps=%d", step), "output=whole", "checkpoint.dir=whole-ck");
+            for (int f = 0; f < 3; f++) {
+                const char *ours = fmt("ck/step-%08d/%s", step, file[f]);
+                if (!same_file(ours, fmt("whole-%s", ours))) CHECK_SAY("%s of way %zu is another", ours, w);
+            }
+        }
+        DONE_RANKS(2, "train", "run.json", WAY, "steps=3", "checkpoint.every=1", "zero_optimization.stage=2");
+        CHECK(same_file("ck/step-00000002/states.safetensors", "whole-ck/step-00000002/states.safetensors"));
+    }
+#undef WAY
+#undef AGAIN
+}
+
 /* ---- tensor and pipeline parallel ---- */
 
 struct layout {

@@ -110,6 +110,8 @@ tess_status tess_safetensors_writer_begin(tess_safetensors_writer *w) TESS_NODIS
  * order, but going from one file to another and back costs time. Every element must be written by one of them. */
 tess_status tess_safetensors_write(tess_safetensors_writer *w, size_t tensor, int64_t row, int64_t rows, int64_t col,
                                    int64_t cols, const void *data) TESS_NODISCARD;
+/* Makes durable what this rank has written; for a thread that has written its last, before another ends the writer. */
+tess_status tess_safetensors_writer_settle(tess_safetensors_writer *w) TESS_NODISCARD;
 /* Ends and frees the writer. If every rank has TESS_OK, the files become durable and get their names; if one has not,
  * or that fails, what was written is removed. */
 tess_status tess_safetensors_writer_end(tess_safetensors_writer *w, tess_status status) TESS_NODISCARD;

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { BLOCK = 4096, DIRECT_LEAST = 16 * BLOCK, DIRECT_MOST = 1 << 20 };
+
 struct declared {
     json_t *entry; /* owned until it is in a header */
     char *name;    /* owned */
@@ -33,6 +35,8 @@ struct tess_safetensors_writer {
     size_t *end;     /* by shard: the tensor behind its last; NULL until it has begun */
     int shards;      /* in all */
     int shard, fd;   /* the one that this rank writes to; fd -1: none */
+    int direct;      /* the same past the page cache; -1: not there */
+    char *block;     /* whole blocks on their way to it */
     char *path;      /* of it */
     int made;        /* by this rank, which is then rank 0 */
     int64_t written; /* bytes, by this rank */
@@ -42,7 +46,7 @@ tess_safetensors_writer *tess_safetensors_writer_new(const char *dir, const char
 {
     tess_safetensors_writer *w = tess_alloc(sizeof *w);
     *w = (tess_safetensors_writer){.dir = tess_strdup(dir), .stem = tess_strdup(stem), .shard_bytes = shard_bytes};
-    w->fd = -1;
+    w->fd = w->direct = -1;
     return w;
 }
 
@@ -143,6 +147,28 @@ static tess_status write_at(int fd, const char *path, uint64_t at, const void *d
     return TESS_OK;
 }
 
+/* Whole blocks go past the page cache, where they would take a core's time and what RAM a cap leaves to others. What is
+ * around them may lie in blocks that other ranks write to as well, and goes through it. */
+static tess_status write_blocks(tess_safetensors_writer *w, uint64_t at, const void *data, size_t bytes)
+{
+    const char *p = data;
+    const size_t before = (size_t)(-at & (BLOCK - 1));
+    if (w->direct < 0 || bytes < DIRECT_LEAST) return write_at(w->fd, w->path, at, data, bytes);
+    TESS_TRY(write_at(w->fd, w->path, at, p, before));
+    at += before, p += before, bytes -= before;
+    while (bytes >= BLOCK && w->direct >= 0) {
+        const size_t n = (bytes < DIRECT_MOST ? bytes : DIRECT_MOST) & ~(size_t)(BLOCK - 1);
+        memcpy(w->block, p, n);
+        const ssize_t done = pwrite(w->direct, w->block, n, (off_t)at);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0 && errno != EINVAL) return failed(w->path, "written");
+        const size_t whole = done < 0 ? 0 : (size_t)done & ~(size_t)(BLOCK - 1);
+        if (!whole) close(w->direct), w->direct = -1; /* it is not for this file system */
+        at += whole, p += whole, bytes -= whole;
+    }
+    return write_at(w->fd, w->path, at, p, bytes);
+}
+
 /* All of the file's blocks, so that no rank runs out of them later; its size alone where the file system cannot. */
 static tess_status reserve(int fd, const char *path, uint64_t bytes)
 {
@@ -230,12 +256,13 @@ tess_status tess_safetensors_writer_begin(tess_safetensors_writer *w)
 
 /* ---- rectangles ---- */
 
-static tess_status leave_shard(tess_safetensors_writer *w)
+tess_status tess_safetensors_writer_settle(tess_safetensors_writer *w)
 {
     if (w->fd < 0) return TESS_OK;
     tess_status status = close_file(w->fd, w->path);
+    if (w->direct >= 0) close(w->direct);
     free(w->path);
-    w->fd = -1;
+    w->fd = w->direct = -1;
     w->path = NULL;
     return status;
 }
@@ -245,7 +272,7 @@ static tess_status leave_shard(tess_safetensors_writer *w)
 static tess_status enter_shard(tess_safetensors_writer *w, int shard)
 {
     if (w->fd >= 0 && w->shard == shard) return TESS_OK;
-    TESS_TRY(leave_shard(w));
+    TESS_TRY(tess_safetensors_writer_settle(w));
     char *path = shard_path(w, shard, unfinished);
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0) {
@@ -257,20 +284,23 @@ static tess_status enter_shard(tess_safetensors_writer *w, int shard)
     w->fd = fd;
     w->shard = shard;
     w->path = path;
+    void *block = w->block;
+    if (block || !posix_memalign(&block, BLOCK, DIRECT_MOST)) w->block = block;
+    if (w->block) w->direct = open(path, O_WRONLY | O_DIRECT | O_CLOEXEC);
     return TESS_OK;
 }
 
 /* n elements from `first` on of what is given as floats, to their place. */
-static tess_status write_rounded(const tess_safetensors_writer *w, const struct declared *t, uint64_t first,
+static tess_status write_rounded(tess_safetensors_writer *w, const struct declared *t, uint64_t first,
                                  const float *data, size_t n)
 {
-    enum { AT_ONCE = 4096 };
+    enum { AT_ONCE = 65536 };
     uint16_t rounded[AT_ONCE];
     for (size_t done = 0, some; done < n; done += some) {
         some = n - done < AT_ONCE ? n - done : AT_ONCE;
         for (size_t i = 0; i < some; i++)
             rounded[i] = t->rounded == TESS_ST_F16 ? tess_to_f16(data[done + i]) : tess_to_bf16(data[done + i]);
-        TESS_TRY(write_at(w->fd, w->path, t->at + (first + done) * t->size, rounded, some * t->size));
+        TESS_TRY(write_blocks(w, t->at + (first + done) * t->size, rounded, some * t->size));
     }
     return TESS_OK;
 }
@@ -290,7 +320,7 @@ tess_status tess_safetensors_write(tess_safetensors_writer *w, size_t tensor, in
         if (t->rounded)
             TESS_TRY(write_rounded(w, t, first, (const float *)data + (size_t)r * n, n));
         else
-            TESS_TRY(write_at(w->fd, w->path, t->at + first * t->size, (const char *)data + (size_t)r * bytes, bytes));
+            TESS_TRY(write_blocks(w, t->at + first * t->size, (const char *)data + (size_t)r * bytes, bytes));
     }
     w->written += (int64_t)((size_t)(rows * cols) * t->size);
     return TESS_OK;
@@ -365,6 +395,7 @@ static void free_writer(tess_safetensors_writer *w)
         json_decref(w->tensor[i].entry);
         free(w->tensor[i].name);
     }
+    free(w->block);
     free(w->tensor);
     free(w->end);
     free(w->stem);
@@ -375,7 +406,7 @@ static void free_writer(tess_safetensors_writer *w)
 tess_status tess_safetensors_writer_end(tess_safetensors_writer *w, tess_status status)
 {
     TESS_ASSERT(w->end);
-    tess_status left = leave_shard(w);
+    tess_status left = tess_safetensors_writer_settle(w);
     status = tess_ranks_agree(status == TESS_OK ? left : status);
     if (status == TESS_OK) {
         check_covered(w);

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <glob.h>
 #include <jansson.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -142,34 +144,101 @@ tess_status tess_states_verify(const char *dir)
     return status;
 }
 
-tess_status tess_states_write(const char *dir, tess_graph *g, const tess_model *m)
+struct tess_states_writing {
+    char *dir, *error;
+    tess_graph *g;
+    tess_states_of_what of;
+    tess_safetensors_writer *writer;
+    tess_piece_sums *sums;
+    size_t tensors;
+    tess_pieces_borrowed borrowed;
+    pthread_t thread;
+    bool runs;
+    tess_status status;
+};
+
+static void declare(tess_states_writing *s)
 {
-    const tess_states_of_what of = held(m);
-    tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "states", TESS_SAFETENSORS_SHARD);
-    const int params = tess_graph_params(g);
-    for (int k = 0; k < params; k++)
-        for (int part = 0; part < parts_of(tess_graph_param(g, k), of); part++) {
-            const tess_tensor *p = tess_graph_param(g, k);
-            const tess_safetensors_dtype type = stored_as[tess_param_part_dtype(p, (tess_part)part)];
+    for (int k = 0; k < tess_graph_params(s->g); k++) {
+        const tess_tensor *p = tess_graph_param(s->g, k);
+        for (int part = 0; part < parts_of(p, s->of); part++) {
             int64_t shape[3];
-            int rank = tess_tensor_shape(p, shape);
+            const int rank = tess_tensor_shape(p, shape);
             char *name = tess_states_name(p, (tess_part)part);
-            tess_safetensors_declare_floats(w, name, type, rank, shape);
+            tess_safetensors_declare_floats(s->writer, name, stored_as[tess_param_part_dtype(p, (tess_part)part)], rank,
+                                            shape);
             free(name);
         }
-    tess_status status = tess_safetensors_writer_begin(w);
-    if (status == TESS_OK) status = tess_pieces_settle(g);
-    size_t tensor = 0;
-    tess_piece_sums *sums = tess_alloc((count_parts(g, of) + 1) * sizeof *sums); /* zeros */
-    for (int k = 0; k < params; k++)
-        for (int part = 0; part < parts_of(tess_graph_param(g, k), of) && status == TESS_OK; part++, tensor++)
-            status = tess_pieces_write_summed(w, tensor, tess_graph_param(g, k), (tess_part)part, &sums[tensor]);
-    status = tess_safetensors_writer_end(w, status);
-    if (status == TESS_OK) {
-        join_sums(sums, tensor);
-        status = tess_ranks_agree(tess_rank() ? TESS_OK : write_sums(dir, g, of, sums));
     }
-    free(sums);
+}
+
+static void *write_beside(void *writing)
+{
+    tess_states_writing *s = writing;
+    s->status = tess_pieces_write_borrowed(&s->borrowed, s->writer, s->sums);
+    if (s->status == TESS_OK) s->status = tess_safetensors_writer_settle(s->writer);
+    if (s->status != TESS_OK) s->error = tess_strdup(tess_error_text());
+    return NULL;
+}
+
+/* Signals are the main thread's. */
+static void start(tess_states_writing *s)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    s->runs = pthread_create(&s->thread, NULL, write_beside, s) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!s->runs) write_beside(s);
+}
+
+static tess_status borrow(tess_states_writing *s, tess_tensor *p, tess_part part)
+{
+    return tess_pieces_borrow(&s->borrowed, s->writer, s->tensors, p, part, &s->sums[s->tensors]);
+}
+static tess_status write_part(tess_states_writing *s, tess_tensor *p, tess_part part)
+{
+    return tess_pieces_write_summed(s->writer, s->tensors, p, part, &s->sums[s->tensors]);
+}
+
+tess_status tess_states_begin(const char *dir, tess_graph *g, const tess_model *m, bool beside,
+                              tess_states_writing **writing)
+{
+    tess_states_writing *s = *writing = tess_alloc(sizeof *s);
+    *s = (tess_states_writing){.dir = tess_strdup(dir), .g = g, .of = held(m)};
+    s->writer = tess_safetensors_writer_new(dir, "states", TESS_SAFETENSORS_SHARD);
+    s->sums = tess_alloc((count_parts(g, s->of) + 1) * sizeof *s->sums); /* zeros */
+    declare(s);
+    tess_status status = tess_safetensors_writer_begin(s->writer);
+    if (status == TESS_OK) status = tess_pieces_settle(g);
+    for (int k = 0; k < tess_graph_params(g); k++) {
+        tess_tensor *p = tess_graph_param(g, k);
+        for (int part = 0; part < parts_of(p, s->of); part++, s->tensors++) {
+            if (status != TESS_OK) continue;
+            status = (beside ? borrow : write_part)(s, p, (tess_part)part);
+        }
+    }
+    s->status = tess_ranks_agree(status);
+    if (s->status == TESS_OK && s->borrowed.n) start(s);
+    if (s->status == TESS_OK || s->runs) return TESS_OK;
+    tess_pieces_return(&s->borrowed);
+    *writing = NULL;
+    return tess_states_end(s);
+}
+
+tess_status tess_states_end(tess_states_writing *s)
+{
+    if (s->runs) pthread_join(s->thread, NULL);
+    if (s->error) tess_error_restore(s->error);
+    tess_status status = tess_safetensors_writer_end(s->writer, s->status);
+    if (status == TESS_OK) {
+        join_sums(s->sums, s->tensors);
+        status = tess_ranks_agree(tess_rank() ? TESS_OK : write_sums(s->dir, s->g, s->of, s->sums));
+    }
+    free(s->sums);
+    free(s->error);
+    free(s->dir);
+    free(s);
     return status;
 }
 

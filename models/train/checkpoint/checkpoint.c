@@ -304,22 +304,54 @@ static tess_status publish(const char *fresh, const char *path, const tess_check
     return status;
 }
 
+struct tess_checkpoint_saving {
+    tess_checkpoint_conf c;
+    const tess_model *m;
+    tess_graph *g;
+    tess_progress p;
+    char *fresh, *path;
+    tess_states_writing *states;
+};
+
+/* The states are there, or could not be written. */
+static tess_status end(tess_checkpoint_saving *s, tess_status status)
+{
+    const bool leads = tess_rank() == 0;
+    if (status == TESS_OK)
+        status = tess_ranks_agree(leads ? publish(s->fresh, s->path, &s->c, s->m, s->g, &s->p) : TESS_OK);
+    if (status == TESS_OK && leads && s->c.best && s->p.best_step == s->p.step) link_best(s->c.dir, s->p.step);
+    if (status == TESS_OK && leads) remove_old(&s->c, s->p.best_step);
+    if (status != TESS_OK && leads) remove_flat(s->fresh);
+    free(s->fresh);
+    free(s->path);
+    free(s);
+    return status;
+}
+
+tess_status tess_checkpoint_begin(const tess_checkpoint_conf *c, const tess_model *m, tess_graph *g,
+                                  const tess_progress *p, bool beside, tess_checkpoint_saving **saving)
+{
+    tess_checkpoint_saving *s = *saving = tess_alloc(sizeof *s);
+    *s = (tess_checkpoint_saving){*c, m, g, *p, path_of(c->dir, p->step, FRESH), path_of(c->dir, p->step, ""), NULL};
+    tess_status status = tess_ranks_agree(tess_rank() ? TESS_OK : make_fresh(c->dir, s->fresh));
+    if (status == TESS_OK) status = tess_states_begin(s->fresh, g, m, beside, &s->states);
+    if (status == TESS_OK) return TESS_OK;
+    (void)end(s, status);
+    *saving = NULL;
+    return status;
+}
+
+tess_status tess_checkpoint_end(tess_checkpoint_saving *s)
+{
+    return s ? end(s, tess_states_end(s->states)) : TESS_OK;
+}
+
 tess_status tess_checkpoint_save(const tess_checkpoint_conf *c, const tess_model *m, tess_graph *g,
                                  const tess_progress *p)
 {
-    char *fresh = path_of(c->dir, p->step, FRESH), *path = path_of(c->dir, p->step, "");
-    const bool leads = tess_rank() == 0;
-    tess_status status = TESS_OK;
-    TESS_TRY_DONE(tess_ranks_agree(leads ? make_fresh(c->dir, fresh) : TESS_OK));
-    TESS_TRY_DONE(tess_states_write(fresh, g, m));
-    TESS_TRY_DONE(tess_ranks_agree(leads ? publish(fresh, path, c, m, g, p) : TESS_OK));
-    if (leads && c->best && p->best_step == p->step) link_best(c->dir, p->step);
-    if (leads) remove_old(c, p->best_step);
-done:
-    if (status != TESS_OK && leads) remove_flat(fresh);
-    free(fresh);
-    free(path);
-    return status;
+    tess_checkpoint_saving *s;
+    TESS_TRY(tess_checkpoint_begin(c, m, g, p, false, &s));
+    return tess_checkpoint_end(s);
 }
 
 char *tess_checkpoint_path(const char *dir, int64_t step)

@@ -59,7 +59,14 @@ typedef struct tess_checkpoint_conf {
 /* Makes the directory for a run that will write there, and removes the leftovers of a run that ended while it wrote.
  * Returns TESS_INVALID if it cannot be made or written to. All ranks call it. */
 tess_status tess_checkpoint_prepare(const char *dir) TESS_NODISCARD;
-/* Writes a checkpoint. All ranks call it. */
+/* Begins a checkpoint of the states as they are; with `beside` steps may run until it is ended, as tess_states_begin
+ * says. All ranks call both. */
+typedef struct tess_checkpoint_saving tess_checkpoint_saving;
+tess_status tess_checkpoint_begin(const tess_checkpoint_conf *c, const tess_model *m, tess_graph *g,
+                                  const tess_progress *p, bool beside, tess_checkpoint_saving **saving) TESS_NODISCARD;
+/* Ends it: it has its name, and old ones are removed. NULL is fine. */
+tess_status tess_checkpoint_end(tess_checkpoint_saving *saving) TESS_NODISCARD;
+/* Does both. */
 tess_status tess_checkpoint_save(const tess_checkpoint_conf *c, const tess_model *m, tess_graph *g,
                                  const tess_progress *p) TESS_NODISCARD;
 /* Removes old checkpoints but `keep` newest and the best, if the run that wrote them ended before it did. Rank 0 calls

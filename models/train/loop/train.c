@@ -41,6 +41,8 @@ struct training {
     double *numbers;         /* beside it */
     double *own;             /* of a step that trains */
     tess_reference reference;
+    tess_checkpoint_saving *saving; /* beside the step that runs */
+    int64_t saved;                  /* the step behind which it, or the last one, was begun */
     tess_progress at;
     tess_holds plan;
     tess_observer observer;
@@ -170,7 +172,7 @@ static double states_of(const struct training *t)
 static void say_what_is_left(const struct training *t)
 {
     char *text = tess_format("the newest checkpoint is %s/step-%08lld, from which --resume goes on", t->way.saves,
-                             (long long)t->at.step);
+                             (long long)t->saved);
     tess_dies_leaving(text);
     free(text);
 }
@@ -187,6 +189,7 @@ static tess_status load(struct training *t, bool resumes)
     if (!resumes) return TESS_OK;
     TESS_TRY(
         tess_checkpoint_load(t->replay ? t->replay->checkpoints : t->way.saves, t->at.step, t->run.model, t->run.g));
+    t->saved = t->at.step;
     if (!t->way.replays) say_what_is_left(t);
     return TESS_OK;
 }
@@ -272,13 +275,35 @@ static bool stops(void)
     return asked;
 }
 
-static tess_status save_checkpoint(struct training *t)
+static tess_status end_saving(struct training *t)
+{
+    tess_checkpoint_saving *ends = t->saving;
+    t->saving = NULL;
+    TESS_TRY(tess_checkpoint_end(ends));
+    if (ends) say_what_is_left(t);
+    return TESS_OK;
+}
+
+/* Beside the next step, if there is one. */
+static tess_status save_checkpoint(struct training *t, bool beside)
 {
     const tess_checkpoint_conf conf = {.dir = t->way.saves, .keep = t->way.keep, .best = t->way.keeps_best};
+    t->saved = t->at.step;
     tess_bar_begin("saving a checkpoint", states_of(t));
-    const tess_status status = tess_checkpoint_save(&conf, t->run.model, t->run.g, &t->at);
+    tess_status status = tess_checkpoint_begin(&conf, t->run.model, t->run.g, &t->at, beside, &t->saving);
+    if (status == TESS_OK && !beside) status = end_saving(t);
     tess_bar_end();
-    if (status == TESS_OK) say_what_is_left(t);
+    return status;
+}
+
+/* A checkpoint that was begun before the step is whole behind it, also of a step that fails. */
+static tess_status step_and_save(struct training *t)
+{
+    const tess_status status = tess_ranks_agree(one_step(t));
+    if (status == TESS_OK || !t->saving) return status == TESS_OK ? end_saving(t) : status;
+    char *error = tess_strdup(tess_error_text());
+    if (end_saving(t) == TESS_OK) tess_error_restore(error);
+    free(error);
     return status;
 }
 
@@ -301,21 +326,21 @@ static bool is_early(const struct training *t)
 static tess_status all_steps(struct training *t)
 {
     const struct course *way = &t->way;
-    int64_t saved = way->first;
+    t->saved = way->first;
     t->early = is_early(t);
     while (t->at.step < way->last && !t->stopped && !t->early) {
-        TESS_TRY(tess_ranks_agree(one_step(t)));
+        TESS_TRY(step_and_save(t));
         if (due(way->eval_every, t->at.step)) judge(t);
         t->stopped = stops() && t->at.step < way->steps;
         t->early = is_early(t);
         const bool best = way->keeps_best && t->at.best_step == t->at.step;
         if (!way->saves || !(due(way->save_every, t->at.step) || best || t->stopped)) continue;
-        TESS_TRY(save_checkpoint(t));
-        saved = t->at.step;
+        TESS_TRY(save_checkpoint(t, t->at.step < way->last && !t->stopped && !t->early));
     }
     TESS_TRY(tess_observer_end(&t->observer));
     if (way->replays) return TESS_OK;
-    if (way->saves && saved != t->at.step) TESS_TRY(save_checkpoint(t)); /* so that a larger steps goes on from here */
+    if (way->saves && t->saved != t->at.step)
+        TESS_TRY(save_checkpoint(t, false)); /* so that a larger steps goes on from here */
     return save_model(t);
 }
 
