@@ -68,20 +68,18 @@ int tess_param_parts(const tess_tensor *p);
 const char *tess_param_part_name(const tess_tensor *p, tess_part part);
 /* Returns the dtype that a part has in files: its own, or fp32 for what is kept in 8 bits. */
 tess_dtype tess_param_part_dtype(const tess_tensor *p, tess_part part);
-/* What a part of a piece holds, borrowed to be read beside steps. */
+/* A part of a piece that is read beside the next step, which waits with what it is about to change of it. */
 typedef struct tess_borrowed {
+    tess_lending lending;
     const tess_tensor *of;
-    int64_t piece;
+    int64_t piece, at;
     tess_part part;
-    tess_tile *tile; /* NULL: it rests on the disk, or a GPU has it, and it is not borrowed */
-    const void *values;
 } tess_borrowed;
-/* Borrows it between two steps, as tess_param_map has it for TESS_R; updates of later steps wait until it is returned.
- */
-tess_status tess_param_borrow(tess_tensor *p, int64_t piece, tess_part part, tess_borrowed *out) TESS_NODISCARD;
-/* Any thread may read it, and return it: in fp32, in `room` where it is kept otherwise. */
+/* Finds how its tile is to be lent, between two steps: as the step before leaves it, also where updates of that come
+ * late. False: it is read now, since no step brings it to RAM. */
+bool tess_param_borrow(const tess_tensor *p, int64_t piece, tess_part part, tess_borrowed *out);
+/* Returns the values of one that is ready in fp32, in `room` where it is kept otherwise. Any thread may call it. */
 const float *tess_borrowed_values(const tess_borrowed *b, float *room);
-void tess_borrowed_return(const tess_borrowed *b);
 /* Returns the format in which the step that trains keeps the moments of matrices. */
 tess_keeping tess_graph_keeping(const tess_graph *g);
 /* Returns the name of the optimizer that trains the graph, and stores how many moments it has of a parameter. */

@@ -222,10 +222,22 @@ tess_status tess_tile_map(tess_tile *t, int mode, void **data) TESS_NODISCARD;
 bool tess_tile_mapped(const tess_tile *t);
 /* Unmaps it; nothing happens where it is not mapped. */
 void tess_tile_unmap(tess_tile *t);
-/* Borrows what a tile whose home is RAM holds now, to read beside tasks that are submitted later: those that write it
- * wait until it is returned, by any thread. */
-tess_status tess_tile_borrow(tess_tile *t, const void **data) TESS_NODISCARD;
-void tess_tile_return(tess_tile *t);
+/* The contents of a tile, to be read beside tasks that run: what they are now, before the next task that is submitted
+ * writes them, or behind that. Tasks that would write them wait until the tile is returned. */
+typedef struct tess_lending {
+    tess_tile *tile;
+    enum { TESS_LENT_NOW, TESS_LENT_BEFORE, TESS_LENT_BEHIND } when;
+    void (*ready)(struct tess_lending *l); /* a callback, by any thread: `data` is in RAM */
+    const void *data;                      /* NULL: a task has failed, and may not have written it */
+    bool lent;                             /* it is on its way, or there */
+    struct tess_lending *next;             /* of those that wait for the same task */
+} tess_lending;
+/* Lends a tile; what the caller gives it stays where it is until the tile was returned, or is not lent. */
+tess_status tess_tile_lend(tess_lending *l) TESS_NODISCARD;
+/* Returns a tile that was ready; any thread may. */
+void tess_tile_return(const tess_lending *l);
+/* Lends it no more, if that has not begun. */
+void tess_tile_lend_not(tess_lending *l);
 /* Copies bytes to it; a write that does not cover the tile needs one that was written before. */
 tess_status tess_tile_write(tess_tile *t, size_t offset, const void *src, size_t bytes) TESS_NODISCARD;
 /* Copies bytes from it. */

@@ -263,6 +263,12 @@ static tess_status fill_part(tess_tensor *p, int64_t piece, tess_part part)
     return fill_tile(p->g, part_of(p, piece, part), type_of(p), 0);
 }
 
+/* The elements before a piece in its part's tile. */
+static int64_t start_of(const struct tess_placed_piece *h, const struct tess_state *s, tess_part part)
+{
+    return (part == TESS_MASTER ? before_master(s) : 0) + h->at;
+}
+
 /* Has the program a piece, as it is kept: at `at`, elements of *tile before it. */
 static tess_status hold_piece(tess_tensor *p, int64_t piece, tess_part part, int mode, tess_tile **tile, int64_t *at,
                               void **raw)
@@ -277,7 +283,7 @@ static tess_status hold_piece(tess_tensor *p, int64_t piece, tess_part part, int
                           (long long)tess_param_pieces(p), (int)part, mode);
     struct tess_placed_piece *h = &p->held->piece[piece];
     struct tess_state *s = &p->held->state[h->state];
-    *at = (part == TESS_MASTER ? before_master(s) : 0) + h->at;
+    *at = start_of(h, s, part);
     bool inside = part == TESS_MASTER && !s->master && !s->weight && p->held->on.sliced;
     bool covers = !inside && h->piece.rows == s->rows;
     if (part != TESS_MASTER) TESS_TRY(tess_param_moments(p, NULL, false));
@@ -368,30 +374,22 @@ void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part)
     p->held->storage->g->maps--;
 }
 
-tess_status tess_param_borrow(tess_tensor *p, int64_t piece, tess_part part, tess_borrowed *out)
+bool tess_param_borrow(const tess_tensor *p, int64_t piece, tess_part part, tess_borrowed *out)
 {
-    const void *raw;
-    tess_tile *tile = NULL;
-    int64_t at = 0;
-    *out = (tess_borrowed){.of = p, .piece = piece, .part = part};
-    if (tess_gpus() > 0 || tess_tile_home(part_of(p, piece, part)) != TESS_TIER_CPU) return TESS_OK;
-    TESS_TRY(hold_piece(p, piece, part, TESS_R, &tile, &at, (void **)&raw));
-    const tess_status status = tess_tile_borrow(tile, &raw);
-    tess_param_unmap(p, piece, part);
-    if (status != TESS_OK) return status;
-    out->tile = tile;
-    out->values = is_kept(p, part) ? kept_at(p, part, raw, at) : (const float *)raw + at;
-    return TESS_OK;
+    const struct tess_placed_piece *h = &p->held->piece[piece];
+    tess_tile *tile = part_of(p, piece, part);
+    const bool due = tess_graph_owner(p->g)->pending && !tess_is_frozen(p),
+               away = tess_tile_home(tile) != TESS_TIER_CPU;
+    *out = (tess_borrowed){.of = p, .piece = piece, .part = part, .at = start_of(h, &p->held->state[h->state], part)};
+    out->lending.tile = tile;
+    out->lending.when = due ? TESS_LENT_BEHIND : away ? TESS_LENT_BEFORE : TESS_LENT_NOW;
+    return p->held->state[h->state].begun[part] && tess_gpus() == 0 && !(away && tess_is_frozen(p));
 }
 
 const float *tess_borrowed_values(const tess_borrowed *b, float *room)
 {
-    if (!is_kept(b->of, b->part)) return b->values;
-    read_kept(b->of, &b->of->held->piece[b->piece], b->part, b->values, room);
+    const void *raw = b->lending.data;
+    if (!is_kept(b->of, b->part)) return (const float *)raw + b->at;
+    read_kept(b->of, &b->of->held->piece[b->piece], b->part, kept_at(b->of, b->part, raw, b->at), room);
     return room;
-}
-
-void tess_borrowed_return(const tess_borrowed *b)
-{
-    tess_tile_return(b->tile);
 }

@@ -8,7 +8,7 @@
  *     bool *marked = tess_alloc((size_t)tess_graph_params(g));
  *     TESS_TRY(tess_patterns_mark(m, g, "freeze", "*.bias", marked));    // marked[k]: parameter k is a bias
  *     TESS_TRY(tess_states_begin("step-10", g, m, false, &s));           // all ranks write masters and moments,
- *     TESS_TRY(tess_states_end(s));
+ *     TESS_TRY(tess_states_end(s, true));
  *     if (tess_rank() == 0) TESS_TRY(tess_model_save_rest(m, "step-10")); // and one what makes a model of them
  */
 #ifndef TESS_NETWORKS_H
@@ -68,13 +68,12 @@ tess_status tess_patterns_mark_all(const tess_model *m, const tess_graph *g, con
 char *tess_states_name(const tess_tensor *p, tess_part part);
 typedef struct tess_states_writing tess_states_writing;
 /* Begins to write the states of all parameters, as they are now, to a directory that is there; of a model with adapters
- * those that are trained alone. `m` NULL: the graph is no model's. With `beside` what is in RAM is written by a thread,
- * and until tess_states_end the program may run steps, whose updates wait for what they are about to change. All ranks
- * call both, and get the same status. */
+ * those that are trained alone. `m` NULL: the graph is no model's. With `beside` a thread writes them while the next
+ * step runs, whose updates wait for what they are about to change. All ranks call both, and get the same status. */
 tess_status tess_states_begin(const char *dir, tess_graph *g, const tess_model *m, bool beside,
                               tess_states_writing **writing) TESS_NODISCARD;
-/* Waits until all is written, and gives the files their names. */
-tess_status tess_states_end(tess_states_writing *writing) TESS_NODISCARD;
+/* Waits until all is written, and gives the files their names; `fine`: no step since has failed. */
+tess_status tess_states_end(tess_states_writing *writing, bool fine) TESS_NODISCARD;
 /* Reads what was written so, each rank what it holds. A tensor whose values are not those that were
  * written is TESS_INVALID. All ranks call it, and get the same status. */
 tess_status tess_states_load(const char *dir, tess_graph *g, const tess_model *m) TESS_NODISCARD;
@@ -105,25 +104,9 @@ void tess_piece_sums_add(tess_piece_sums *sums, int64_t at, int64_t n, const flo
 /* Writes and reads a parameter's part as these do, not turned, and adds to `sums` what this rank is to write of it. */
 tess_status tess_pieces_write_summed(tess_safetensors_writer *w, size_t tensor, tess_tensor *p, tess_part part,
                                      tess_piece_sums *sums) TESS_NODISCARD;
-/* Borrows the pieces instead, as far as they are in RAM, and writes the others; sums, by tensor, are added then or
- * later. */
-typedef struct tess_pieces_borrowed {
-    struct tess_piece_borrowed {
-        tess_borrowed of;
-        size_t tensor;
-        tess_piece where;
-        int64_t width;
-    } * piece;
-    size_t n;
-    int64_t most; /* elements of one */
-} tess_pieces_borrowed;
-tess_status tess_pieces_borrow(tess_pieces_borrowed *b, tess_safetensors_writer *w, size_t tensor, tess_tensor *p,
-                               tess_part part, tess_piece_sums *sums) TESS_NODISCARD;
-/* Writes and returns all of them, on any thread. */
-tess_status tess_pieces_write_borrowed(tess_pieces_borrowed *b, tess_safetensors_writer *w,
-                                       tess_piece_sums *sums) TESS_NODISCARD;
-/* Returns them alone. */
-void tess_pieces_return(tess_pieces_borrowed *b);
+/* Writes the values of one piece. */
+tess_status tess_piece_write(tess_safetensors_writer *w, size_t tensor, const tess_tensor *p, int64_t piece,
+                             const float *values, tess_piece_sums *sums) TESS_NODISCARD;
 tess_status tess_pieces_read_summed(const tess_safetensor *t, tess_tensor *p, tess_part part,
                                     tess_piece_sums *sums) TESS_NODISCARD;
 /* Checks that a file's tensor has that shape, turned or not. */

@@ -22,7 +22,9 @@ static void end_contents(const tess_task *t)
 
 static tess_status compute(const tess_task *t)
 {
+    TESS_TRY(tess_tiles_lend(t, TESS_LENT_BEFORE));
     TESS_TRY(tess_task_submit(t, tess_gpu_flows() ? tess_gpu_flow_where(t) : 0));
+    TESS_TRY(tess_tiles_lend(t, TESS_LENT_BEHIND));
     end_contents(t);
     return TESS_OK;
 }

@@ -33,6 +33,11 @@ void tess_profile_task(const tess_task *t, const struct starpu_profiling_task_in
 /* The main thread's seconds of submission since the profile began, waiting excluded. */
 extern double tess_submit_seconds;
 
+/* ---- tile_access.c ---- */
+
+/* Lends tiles that wait for a task which writes them: before it is submitted, or behind it. */
+tess_status tess_tiles_lend(const tess_task *t, int when) TESS_NODISCARD;
+
 /* ---- run.c: what StarPU calls, on workers ---- */
 
 void tess_task_run_cpu(void *buffers[], void *task);

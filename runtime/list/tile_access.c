@@ -5,13 +5,6 @@
 #include "runtime/tiles/tiles.h"
 #include <string.h>
 
-static tess_status acquire(tess_tile *t, int mode)
-{
-    if (tess_ram_flows()) tess_ram_flow_map(t);
-    if (!tess_tile_acquire(t, STARPU_MAIN_RAM, mode)) return TESS_OK;
-    return tess_error(TESS_FAILED, t->label, "StarPU could not bring the tile to RAM");
-}
-
 tess_status tess_tile_map(tess_tile *t, int mode, void **data)
 {
     if (!t) return tess_error(TESS_INVALID, "tile", "is NULL");
@@ -19,8 +12,10 @@ tess_status tess_tile_map(tess_tile *t, int mode, void **data)
     if (t->maps && ((t->mapped | mode) & TESS_W)) /* the second would wait for the first, which never comes back */
         return tess_error(TESS_INVALID, t->label, "is mapped already (unmap it first; only readers may share it)");
     if (!t->maps) {
+        if (tess_ram_flows()) tess_ram_flow_map(t);
         t->mapped = mode;
-        TESS_TRY(acquire(t, mode));
+        if (tess_tile_acquire(t, STARPU_MAIN_RAM, mode))
+            return tess_error(TESS_FAILED, t->label, "StarPU could not bring the tile to RAM");
     }
     t->maps++;
     *data = (void *)starpu_vector_get_local_ptr(t->handle);
@@ -42,19 +37,64 @@ void tess_tile_unmap(tess_tile *t)
     tess_idle_wake();
 }
 
-tess_status tess_tile_borrow(tess_tile *t, const void **data)
+/* ---- beside tasks ---- */
+
+static void ready(void *lending)
 {
-    TESS_ASSERT(tess_session() && t->home == TESS_TIER_CPU);
-    TESS_TRY(acquire(t, TESS_R));
-    *data = (const void *)starpu_vector_get_local_ptr(t->handle);
+    tess_lending *l = lending;
+    l->data = tess_fault_stands ? NULL : (const void *)starpu_vector_get_local_ptr(l->tile->handle);
+    l->ready(l);
+}
+
+static tess_status lend(tess_lending *l)
+{
+    const int rc = starpu_data_acquire_on_node_cb(tess_tile_handle(l->tile), STARPU_MAIN_RAM, STARPU_R, ready, l);
+    l->lent = rc == 0;
+    tess_idle_wake();
+    return rc ? tess_error(TESS_FAILED, l->tile->label, "StarPU could not bring the tile to RAM") : TESS_OK;
+}
+
+tess_status tess_tile_lend(tess_lending *l)
+{
+    TESS_ASSERT(tess_session());
+    if (l->when == TESS_LENT_NOW) {
+        if (tess_ram_flows()) tess_ram_flow_map(l->tile);
+        return lend(l);
+    }
+    l->next = l->tile->lending;
+    l->tile->lending = l;
     return TESS_OK;
 }
 
-void tess_tile_return(tess_tile *t)
+tess_status tess_tiles_lend(const tess_task *t, int when)
 {
-    starpu_data_release_on_node(t->handle, STARPU_MAIN_RAM);
+    for (unsigned i = 0; i < t->nuse; i++)
+        for (tess_lending **at = &t->use[i].tile->lending, *l; (t->use[i].mode & TESS_W) && (l = *at);) {
+            if ((int)l->when == when) {
+                *at = l->next;
+                TESS_TRY(lend(l));
+            } else
+                at = &l->next;
+        }
+    return TESS_OK;
+}
+
+void tess_tile_return(const tess_lending *l)
+{
+    starpu_data_release_on_node(l->tile->handle, STARPU_MAIN_RAM);
     tess_idle_wake();
 }
+
+void tess_tile_lend_not(tess_lending *l)
+{
+    for (tess_lending **at = &l->tile->lending; *at; at = &(*at)->next)
+        if (*at == l) {
+            *at = l->next;
+            return;
+        }
+}
+
+/* ---- by copies ---- */
 
 static tess_status check_part(const tess_tile *t, size_t offset, size_t bytes)
 {

@@ -31,6 +31,7 @@ struct tess_tile {
     unsigned maps;                  /* the number of its mappings; several are for reading only */
     bool filled;                    /* it has contents, wherever they are, as of the last task submitted: list/'s */
     _Atomic uint32_t came;          /* that it arrived, for the trace, till its first user takes it; 0: it did not */
+    tess_lending *lending;          /* the first that waits for the next task that writes it */
     tess_tile *known, **knower;     /* of those that StarPU knows of; knower: NULL outside the list */
     tess_stay stay[TESS_TIER_DISK]; /* on the GPU and in RAM: flow/places.c's */
     struct {                        /* flow/ram_places.c's */

@@ -227,6 +227,19 @@ tess_status tess_states_of(const char *path, tess_safetensors **states) TESS_NOD
 tess_status tess_states_read(const tess_safetensors *states, const char *path, tess_graph *g, int parts,
                              tess_states_of_what of) TESS_NODISCARD;
 
+/* States that a thread writes beside the next step: what is added is lent from the start on. */
+typedef struct tess_beside tess_beside;
+tess_beside *tess_beside_new(tess_safetensors_writer *w);
+/* Returns how many pieces of a part are written when they are added, for which no update may be due. */
+int64_t tess_beside_none(const tess_tensor *p, tess_part part);
+tess_status tess_beside_add(tess_beside *b, size_t tensor, tess_tensor *p, tess_part part,
+                            tess_piece_sums *sums) TESS_NODISCARD;
+void tess_beside_start(tess_beside *b);
+/* Waits until all is written that a step has lent, and returns how many pieces it has not. */
+int64_t tess_beside_join(tess_beside *b);
+/* Frees it; with `whole` those are written, for which no update may be due either. */
+tess_status tess_beside_end(tess_beside *b, bool whole) TESS_NODISCARD;
+
 /* Writes the matrices of a stack, which are tensors of their own, from number `tensor` on. */
 tess_status tess_pieces_write_members(tess_safetensors_writer *w, size_t tensor, tess_tensor *p, tess_part part,
                                       bool turned) TESS_NODISCARD;

@@ -163,56 +163,12 @@ tess_status tess_pieces_write_summed(tess_safetensors_writer *w, size_t tensor, 
     return write_within(w, &(struct within){tensor, rows_of(p), sums}, p, part, false);
 }
 
-static void borrow(tess_pieces_borrowed *b, size_t tensor, tess_piece where, int64_t width, const tess_borrowed *of)
+tess_status tess_piece_write(tess_safetensors_writer *w, size_t tensor, const tess_tensor *p, int64_t piece,
+                             const float *values, tess_piece_sums *sums)
 {
-    if ((b->n & (b->n - 1)) == 0) b->piece = tess_realloc(b->piece, (b->n ? 2 * b->n : 1) * sizeof *b->piece);
-    b->piece[b->n++] = (struct tess_piece_borrowed){.of = *of, .tensor = tensor, .where = where, .width = width};
-    const int64_t elements = where.rows * where.cols;
-    if (elements > b->most) b->most = elements;
-}
-
-tess_status tess_pieces_borrow(tess_pieces_borrowed *b, tess_safetensors_writer *w, size_t tensor, tess_tensor *p,
-                               tess_part part, tess_piece_sums *sums)
-{
-    const struct within in = {tensor, rows_of(p), sums};
-    for (int64_t i = 0; i < tess_param_pieces(p); i++) {
-        const tess_piece q = tess_param_piece(p, i);
-        tess_borrowed of;
-        if (!q.writes || q.rows * q.cols == 0) continue;
-        TESS_TRY(tess_param_borrow(p, i, part, &of));
-        if (of.tile)
-            borrow(b, tensor, q, width_of(p), &of);
-        else
-            TESS_TRY(write_straight(w, &in, p, part, i));
-    }
-    return TESS_OK;
-}
-
-tess_status tess_pieces_write_borrowed(tess_pieces_borrowed *b, tess_safetensors_writer *w, tess_piece_sums *sums)
-{
-    float *room = tess_alloc((size_t)b->most * sizeof *room);
-    tess_status status = TESS_OK;
-    for (size_t i = 0; i < b->n; i++) {
-        const struct tess_piece_borrowed *k = &b->piece[i];
-        const tess_piece q = k->where;
-        if (status == TESS_OK) {
-            const float *values = tess_borrowed_values(&k->of, room);
-            add_sums(&sums[k->tensor], q, k->width, values);
-            status = tess_safetensors_write(w, k->tensor, q.row, q.rows, q.col, q.cols, values);
-        }
-        tess_borrowed_return(&k->of);
-    }
-    free(room);
-    b->n = 0;
-    tess_pieces_return(b);
-    return status;
-}
-
-void tess_pieces_return(tess_pieces_borrowed *b)
-{
-    for (size_t i = 0; i < b->n; i++) tess_borrowed_return(&b->piece[i].of);
-    free(b->piece);
-    *b = (tess_pieces_borrowed){0};
+    const tess_piece q = tess_param_piece(p, piece);
+    add_sums(sums, q, width_of(p), values);
+    return tess_safetensors_write(w, tensor, q.row, q.rows, q.col, q.cols, values);
 }
 
 tess_status tess_pieces_write_members(tess_safetensors_writer *w, size_t tensor, tess_tensor *p, tess_part part,

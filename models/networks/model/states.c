@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <glob.h>
 #include <jansson.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -145,15 +143,14 @@ tess_status tess_states_verify(const char *dir)
 }
 
 struct tess_states_writing {
-    char *dir, *error;
+    char *dir;
     tess_graph *g;
     tess_states_of_what of;
     tess_safetensors_writer *writer;
     tess_piece_sums *sums;
-    size_t tensors;
-    tess_pieces_borrowed borrowed;
-    pthread_t thread;
-    bool runs;
+    size_t tensor;
+    tess_beside *beside; /* NULL: all is written when it begins */
+    int64_t now;         /* pieces that are nevertheless */
     tess_status status;
 };
 
@@ -172,33 +169,35 @@ static void declare(tess_states_writing *s)
     }
 }
 
-static void *write_beside(void *writing)
+/* Calls what for each part of each parameter until one fails. */
+static tess_status each(tess_states_writing *s, tess_status (*what)(tess_states_writing *, tess_tensor *, tess_part))
 {
-    tess_states_writing *s = writing;
-    s->status = tess_pieces_write_borrowed(&s->borrowed, s->writer, s->sums);
-    if (s->status == TESS_OK) s->status = tess_safetensors_writer_settle(s->writer);
-    if (s->status != TESS_OK) s->error = tess_strdup(tess_error_text());
-    return NULL;
-}
-
-/* Signals are the main thread's. */
-static void start(tess_states_writing *s)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    s->runs = pthread_create(&s->thread, NULL, write_beside, s) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!s->runs) write_beside(s);
-}
-
-static tess_status borrow(tess_states_writing *s, tess_tensor *p, tess_part part)
-{
-    return tess_pieces_borrow(&s->borrowed, s->writer, s->tensors, p, part, &s->sums[s->tensors]);
+    s->tensor = 0;
+    for (int k = 0; k < tess_graph_params(s->g); k++) {
+        tess_tensor *p = tess_graph_param(s->g, k);
+        for (int part = 0; part < parts_of(p, s->of); part++, s->tensor++) TESS_TRY(what(s, p, (tess_part)part));
+    }
+    return TESS_OK;
 }
 static tess_status write_part(tess_states_writing *s, tess_tensor *p, tess_part part)
 {
-    return tess_pieces_write_summed(s->writer, s->tensors, p, part, &s->sums[s->tensors]);
+    return tess_pieces_write_summed(s->writer, s->tensor, p, part, &s->sums[s->tensor]);
+}
+static tess_status write_beside(tess_states_writing *s, tess_tensor *p, tess_part part)
+{
+    return tess_beside_add(s->beside, s->tensor, p, part, &s->sums[s->tensor]);
+}
+static tess_status count_now(tess_states_writing *s, tess_tensor *p, tess_part part)
+{
+    s->now += tess_beside_none(p, part);
+    return TESS_OK;
+}
+
+/* What any rank writes at once has no update due. */
+static tess_status settle(tess_states_writing *s, int64_t pieces)
+{
+    tess_ranks_most(&pieces, 1);
+    return pieces ? tess_pieces_settle(s->g) : TESS_OK;
 }
 
 tess_status tess_states_begin(const char *dir, tess_graph *g, const tess_model *m, bool beside,
@@ -209,34 +208,40 @@ tess_status tess_states_begin(const char *dir, tess_graph *g, const tess_model *
     s->writer = tess_safetensors_writer_new(dir, "states", TESS_SAFETENSORS_SHARD);
     s->sums = tess_alloc((count_parts(g, s->of) + 1) * sizeof *s->sums); /* zeros */
     declare(s);
+    if (beside) s->beside = tess_beside_new(s->writer);
     tess_status status = tess_safetensors_writer_begin(s->writer);
-    if (status == TESS_OK) status = tess_pieces_settle(g);
-    for (int k = 0; k < tess_graph_params(g); k++) {
-        tess_tensor *p = tess_graph_param(g, k);
-        for (int part = 0; part < parts_of(p, s->of); part++, s->tensors++) {
-            if (status != TESS_OK) continue;
-            status = (beside ? borrow : write_part)(s, p, (tess_part)part);
-        }
-    }
-    s->status = tess_ranks_agree(status);
-    if (s->status == TESS_OK && s->borrowed.n) start(s);
-    if (s->status == TESS_OK || s->runs) return TESS_OK;
-    tess_pieces_return(&s->borrowed);
+    if (status == TESS_OK && beside) status = each(s, count_now);
+    if (status == TESS_OK) status = settle(s, beside ? s->now : 1);
+    if (status == TESS_OK) status = each(s, beside ? write_beside : write_part);
+    if (beside) status = tess_ranks_agree(status);
+    s->status = status;
+    if (beside && status == TESS_OK) tess_beside_start(s->beside);
+    if (!beside || status == TESS_OK) return TESS_OK;
     *writing = NULL;
-    return tess_states_end(s);
+    return tess_states_end(s, false);
 }
 
-tess_status tess_states_end(tess_states_writing *s)
+/* What a step that failed has not lent is not written. */
+static tess_status end_beside(tess_states_writing *s, bool fine)
 {
-    if (s->runs) pthread_join(s->thread, NULL);
-    if (s->error) tess_error_restore(s->error);
+    int64_t left = tess_beside_join(s->beside);
+    tess_ranks_most(&left, 1);
+    tess_status status = s->status;
+    if (status == TESS_OK && left)
+        status = fine ? tess_pieces_settle(s->g) : tess_error(TESS_FAILED, s->dir, "the step beside it failed");
+    const tess_status ended = tess_beside_end(s->beside, status == TESS_OK);
+    return status == TESS_OK ? ended : status;
+}
+
+tess_status tess_states_end(tess_states_writing *s, bool fine)
+{
+    if (s->beside) s->status = end_beside(s, fine);
     tess_status status = tess_safetensors_writer_end(s->writer, s->status);
     if (status == TESS_OK) {
-        join_sums(s->sums, s->tensors);
+        join_sums(s->sums, count_parts(s->g, s->of));
         status = tess_ranks_agree(tess_rank() ? TESS_OK : write_sums(s->dir, s->g, s->of, s->sums));
     }
     free(s->sums);
-    free(s->error);
     free(s->dir);
     free(s);
     return status;

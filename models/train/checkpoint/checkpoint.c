@@ -341,9 +341,9 @@ tess_status tess_checkpoint_begin(const tess_checkpoint_conf *c, const tess_mode
     return status;
 }
 
-tess_status tess_checkpoint_end(tess_checkpoint_saving *s)
+tess_status tess_checkpoint_end(tess_checkpoint_saving *s, bool fine)
 {
-    return s ? end(s, tess_states_end(s->states)) : TESS_OK;
+    return s ? end(s, tess_states_end(s->states, fine)) : TESS_OK;
 }
 
 tess_status tess_checkpoint_save(const tess_checkpoint_conf *c, const tess_model *m, tess_graph *g,
@@ -351,7 +351,7 @@ tess_status tess_checkpoint_save(const tess_checkpoint_conf *c, const tess_model
 {
     tess_checkpoint_saving *s;
     TESS_TRY(tess_checkpoint_begin(c, m, g, p, false, &s));
-    return tess_checkpoint_end(s);
+    return tess_checkpoint_end(s, true);
 }
 
 char *tess_checkpoint_path(const char *dir, int64_t step)

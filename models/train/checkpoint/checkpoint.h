@@ -64,8 +64,8 @@ tess_status tess_checkpoint_prepare(const char *dir) TESS_NODISCARD;
 typedef struct tess_checkpoint_saving tess_checkpoint_saving;
 tess_status tess_checkpoint_begin(const tess_checkpoint_conf *c, const tess_model *m, tess_graph *g,
                                   const tess_progress *p, bool beside, tess_checkpoint_saving **saving) TESS_NODISCARD;
-/* Ends it: it has its name, and old ones are removed. NULL is fine. */
-tess_status tess_checkpoint_end(tess_checkpoint_saving *saving) TESS_NODISCARD;
+/* Ends it: it has its name, and old ones are removed; `fine`: no step since has failed. NULL is TESS_OK. */
+tess_status tess_checkpoint_end(tess_checkpoint_saving *saving, bool fine) TESS_NODISCARD;
 /* Does both. */
 tess_status tess_checkpoint_save(const tess_checkpoint_conf *c, const tess_model *m, tess_graph *g,
                                  const tess_progress *p) TESS_NODISCARD;

@@ -275,11 +275,11 @@ static bool stops(void)
     return asked;
 }
 
-static tess_status end_saving(struct training *t)
+static tess_status end_saving(struct training *t, bool fine)
 {
     tess_checkpoint_saving *ends = t->saving;
     t->saving = NULL;
-    TESS_TRY(tess_checkpoint_end(ends));
+    TESS_TRY(tess_checkpoint_end(ends, fine));
     if (ends) say_what_is_left(t);
     return TESS_OK;
 }
@@ -291,18 +291,20 @@ static tess_status save_checkpoint(struct training *t, bool beside)
     t->saved = t->at.step;
     tess_bar_begin("saving a checkpoint", states_of(t));
     tess_status status = tess_checkpoint_begin(&conf, t->run.model, t->run.g, &t->at, beside, &t->saving);
-    if (status == TESS_OK && !beside) status = end_saving(t);
+    if (status == TESS_OK && !beside) status = end_saving(t, true);
     tess_bar_end();
     return status;
 }
 
-/* A checkpoint that was begun before the step is whole behind it, also of a step that fails. */
+/* A checkpoint that was begun before the step is whole behind it, of a step that fails if it can be. */
 static tess_status step_and_save(struct training *t)
 {
     const tess_status status = tess_ranks_agree(one_step(t));
-    if (status == TESS_OK || !t->saving) return status == TESS_OK ? end_saving(t) : status;
+    if (status == TESS_OK) return end_saving(t, true);
+    if (!t->saving) return status;
     char *error = tess_strdup(tess_error_text());
-    if (end_saving(t) == TESS_OK) tess_error_restore(error);
+    (void)!end_saving(t, false);
+    tess_error_restore(error);
     free(error);
     return status;
 }
