@@ -236,6 +236,15 @@ extern tess_codelet tess_attention_backward[];
  * and v. */
 extern tess_codelet tess_attention_span_backward[];
 
+/* ---- sinks.c: logits of heads in attention's softmax that have no value ---- */
+typedef struct tess_sinks_arg {
+    int64_t rows, heads, dim;
+    int64_t head0, all; /* they are heads [head0, head0 + heads) of all */
+    bool acc;
+} tess_sinks_arg;
+extern tess_codelet tess_sinks_forward[]; /* sinks f32 (all), y (rows, heads*dim), lse f32 (rows, heads): both change */
+extern tess_codelet tess_sinks_backward[]; /* dy, y, lse, sinks, dsinks f32 += (all) */
+
 /* ---- cached_attention.c: keys and values that are kept ---- */
 /* A tile of the cache has `block` places of each sequence: keys (sequences, groups, dim, block), values (sequences,
  * groups, block, dim), real. Place p of a sequence is in tile p / block. A row's range of places is told as in
@@ -250,7 +259,8 @@ typedef struct tess_cached_arg {
     int64_t group0, some; /* the groups of this task: [group0, group0 + some) */
     int64_t window, buckets, reach;
     float scale, cap;
-    bool own, causal;  /* causal: a bias has no buckets for keys behind a query */
+    bool own, causal; /* causal: a bias has no buckets for keys behind a query */
+    bool sinks;
     bool begins, ends; /* what is left of the tiles before is nothing; after these there are no more */
 } tess_cached_arg;
 enum { TESS_CACHED_TILES = 96 }; /* of keys, that a task may have */
@@ -261,8 +271,8 @@ size_t tess_cached_state(const tess_cached_arg *a);
  * anything: padding writes nothing. Without `own` a row's place is its number in its sequence, and there are no bounds.
  */
 extern tess_codelet tess_cache_append[];
-/* q or packed qkv, bounds i32[, bias (buckets, heads)], keys..., values...[, state f32, unless it begins and ends][, y
- * (rows, some * heads / groups * dim), if it ends], scratch */
+/* q or packed qkv, bounds i32[, bias (buckets, heads)][, sinks f32 (heads)], keys..., values...[, state f32, unless it
+ * begins and ends][, y (rows, some * heads / groups * dim), if it ends], scratch */
 extern tess_codelet tess_cached_attention[];
 
 /* ---- own_codelet.c: ops from outside ---- */

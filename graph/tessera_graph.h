@@ -164,6 +164,8 @@ typedef struct tess_attention_conf {
     tess_tensor *bias;   /* a parameter (buckets, heads), added to logits by the distance of key and query: small
                             distances have a bucket each, larger ones share wider buckets up to `reach`; NULL: none */
     int64_t reach;       /* the distance at which the last bucket begins */
+    tess_tensor *sinks;  /* a parameter (heads): a logit of each head that takes part in softmax and has no value; NULL:
+                            there are none */
     tess_cache *cache;   /* keys and values of earlier steps (tessera_ops.h); NULL: none */
 } tess_attention_conf;
 /* Returns softmax(q k^T scale) v of each head, (B, T, heads*dim). Without `causal`, k and v may have another length

@@ -266,6 +266,18 @@ TESS_INLINE void gather(const tess_cached_arg *a, const void *x, int64_t sequenc
     }
 }
 
+/* Nothing was seen yet but a sink, whose value is 0. */
+TESS_INLINE void begin(const meeting *b, const float *sinks)
+{
+    const tess_cached_arg *a = b->a;
+    const int64_t queries = queries_of(a), share = a->heads / a->groups;
+    for (int64_t row = 0; row < queries; row++) {
+        b->m[row] = sinks ? sinks[b->group * share + row / a->queries] * TESS_LOG2_E : -INFINITY;
+        b->l[row] = sinks ? 1 : 0;
+    }
+    memset(b->o, 0, (size_t)(queries * a->dim) * sizeof *b->o);
+}
+
 /* y = O / l; a query that saw nothing has 0. */
 TESS_INLINE void end(const meeting *b, int64_t sequence, void *y, tess_dtype t)
 {
@@ -280,7 +292,7 @@ TESS_INLINE void end(const meeting *b, int64_t sequence, void *y, tess_dtype t)
     }
 }
 
-/* q or qkv, bounds[, bias], keys..., values...[, state][, y], scratch */
+/* q or qkv, bounds[, bias][, sinks], keys..., values...[, state][, y], scratch */
 TESS_INLINE void cached_attention(const tess_work *w, tess_dtype t)
 {
     const tess_cached_arg *a = w->arg;
@@ -288,6 +300,7 @@ TESS_INLINE void cached_attention(const tess_work *w, tess_dtype t)
     const tess_view *rest = w->buf + 1;
     const int32_t *bounds = rest++->ptr;
     const void *bias = a->buckets ? rest++->ptr : NULL;
+    const float *sinks = a->sinks ? rest++->ptr : NULL;
     const tess_view *keys = rest, *values = keys + a->tiles;
     rest = values + a->tiles;
     float *state = a->begins && a->ends ? NULL : rest++->ptr;
@@ -304,10 +317,7 @@ TESS_INLINE void cached_attention(const tess_work *w, tess_dtype t)
             float *mine = state ? state + (sequence * a->some + g) * queries * (a->dim + 2) : r.state;
             meeting b = {.a = a, .r = &r, .first = first, .end = ends, .group = a->group0 + g, .bias = bias};
             b.m = mine, b.l = mine + queries, b.o = mine + 2 * queries;
-            if (a->begins) {
-                for (int64_t row = 0; row < queries; row++) b.m[row] = -INFINITY;
-                memset(b.l, 0, (size_t)(queries * (a->dim + 1)) * sizeof *b.l);
-            }
+            if (a->begins) begin(&b, sinks);
             gather(a, w->buf[0].ptr, sequence, b.group, r.q, t);
             const int64_t at = (sequence * a->groups + b.group) * a->dim * a->block;
             for (int64_t k = 0; k < a->tiles; k++) {

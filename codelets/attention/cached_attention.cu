@@ -35,7 +35,7 @@ append_kernel(tess_cached_arg a, const void *k, const void *v, const int32_t *bo
 template <tess_dtype T>
 TESS_KERNEL(WARP)
 attend_kernel(tess_cached_arg a, tiles of, buckets by, const void *q, const int32_t *bounds, const void *bias,
-              float *state, void *y)
+              const float *sinks, float *state, void *y)
 {
     const int64_t share = a.heads / a.groups, queries = share * a.queries, b = blockIdx.x;
     const int64_t row = b % queries, g = b / queries % a.some, s = b / queries / a.some;
@@ -50,6 +50,7 @@ attend_kernel(tess_cached_arg a, tiles of, buckets by, const void *q, const int3
     float *left = state ? state + (s * a.some + g) * queries * (a.dim + 2) : NULL;
     float m = -INFINITY, l = 0, o[MOST_DIM / WARP];
     for (int j = 0; j < MOST_DIM / WARP; j++) o[j] = 0;
+    if (sinks) m = sinks[head] * TESS_LOG2_E, l = 1;
     if (!a.begins) {
         m = left[row], l = left[queries + row];
         for (int64_t d = lane, j = 0; d < a.dim; d += WARP, j++) o[j] = left[2 * queries + row * a.dim + d];
@@ -109,6 +110,7 @@ template <tess_dtype T> static void cached_attention_body(const tess_work *w)
     const tess_view *rest = w->buf + 1;
     const int32_t *bounds = (const int32_t *)(rest++)->ptr;
     const void *bias = a->buckets ? (rest++)->ptr : NULL;
+    const float *sinks = a->sinks ? (const float *)(rest++)->ptr : NULL;
     tiles of;
     if (a->dim > MOST_DIM || a->tiles > TESS_CACHED_TILES) {
         tess_work_fail(w, "CUDA: heads of %lld elements (at most %d)", (long long)a->dim, MOST_DIM);
@@ -119,7 +121,7 @@ template <tess_dtype T> static void cached_attention_body(const tess_work *w)
     float *state = a->begins && a->ends ? NULL : (float *)(rest++)->ptr;
     void *y = a->ends ? (rest++)->ptr : NULL;
     launch(w, attend_kernel<T>, a->sequences * a->some * (a->heads / a->groups) * a->queries, WARP, 0, *a, of,
-           buckets_of(a->buckets, a->reach, a->causal), buffer(w, 0), bounds, bias, state, y);
+           buckets_of(a->buckets, a->reach, a->causal), buffer(w, 0), bounds, bias, sinks, state, y);
 }
 TESS_CUDA_REAL(cache_append)
 TESS_CUDA_REAL(cached_attention)

@@ -14,7 +14,8 @@ struct look {
     tess_status (*own)(const tess_op **op); /* an op of a program's */
     bool experts;
     int buckets; /* of a bias by distance */
-    bool picks;  /* a row of each sequence for the loss */
+    bool sinks;
+    bool picks; /* a row of each sequence for the loss */
 };
 static const struct look looks[] = {
     {.name = "packed", .conf = {.heads = HEADS, .causal = true}, .packed = true},
@@ -29,6 +30,11 @@ static const struct look looks[] = {
     {.name = "dropout", .conf = {.heads = HEADS, .causal = true, .dropout = 0.2f}, .packed = true},
     {.name = "bias", .conf = {.heads = HEADS, .causal = true, .reach = 200}, .buckets = 16},
     {.name = "bias both ways", .conf = {.heads = HEADS, .reach = 100}, .bounded = true, .buckets = 12},
+    {.name = "sinks",
+     .conf = {.heads = HEADS, .groups = 2, .causal = true, .window = 300},
+     .packed = true,
+     .sinks = true},
+    {.name = "sinks and bounds", .conf = {.heads = HEADS}, .bounded = true, .sinks = true},
     {.name = "experts", .conf = {.heads = HEADS, .causal = true}, .packed = true, .experts = true},
     {.name = "experts, bounds",
      .conf = {.heads = HEADS, .causal = true},
@@ -59,6 +65,7 @@ static tess_tensor *attend(const struct net *n, tess_tensor *x, int layer, const
     const int64_t narrow = (c.groups ? c.groups : HEADS) * (C / HEADS);
     c.bounds = l->bounded ? n->bounds : NULL;
     if (l->buckets) c.bias = tess_param(g, "bias", l->buckets, HEADS, TESS_NORMAL(0.5f));
+    if (l->sinks) c.sinks = tess_param(g, layer ? "1.sinks" : "0.sinks", HEADS, 1, TESS_NORMAL(1));
     if (l->packed) return tess_attention_packed(tess_linear(x, weight(g, layer, "qkv", C + 2 * narrow, C), NULL), c);
     tess_tensor *q = tess_linear(x, weight(g, layer, "q", C, C), NULL);
     tess_tensor *k = tess_linear(x, weight(g, layer, "k", narrow, C), NULL);

@@ -648,8 +648,12 @@ OP_NET(attention)
         qkv = tess_linear(x, OP_PARAM("qkv", 60, 20, TESS_NORMAL(0.3f)), NULL);
         qkv = tess_attention_packed(qkv, (tess_attention_conf){.heads = 4, .causal = true, .by_head = true});
         qkv = tess_linear(qkv, OP_PARAM("again", 40, 20, TESS_NORMAL(0.3f)), NULL);
-        return tess_attention_packed(
-            qkv, (tess_attention_conf){.heads = 2, .groups = 1, .causal = true, .window = 3, .cap = 1.5f});
+        return tess_attention_packed(qkv, (tess_attention_conf){.heads = 2,
+                                                                .groups = 1,
+                                                                .causal = true,
+                                                                .window = 3,
+                                                                .cap = 1.5f,
+                                                                .sinks = OP_PARAM("sinks", 2, 1, TESS_NORMAL(1))});
     }
     q = tess_linear(x, OP_PARAM("q", 20, 20, TESS_NORMAL(0.3f)), NULL);
     return tess_attention(

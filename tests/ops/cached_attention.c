@@ -51,14 +51,15 @@ static void append(tess_cached_arg a, int64_t last, tess_dtype t)
 
 /* y of one query of a head, in double. */
 static void attend_one(const tess_cached_arg *a, const double *q, const int32_t *bounds, const double *bias,
-                       double *const *keys, double *const *values, int64_t s, int64_t i, int64_t head, double *y)
+                       const double *sinks, double *const *keys, double *const *values, int64_t s, int64_t i,
+                       int64_t head, double *y)
 {
     const int64_t group = head / (a->heads / a->groups), at = (s * a->groups + group) * a->dim * BLOCK;
     const int64_t end = bounds[(2 * s + 1) * a->queries + i];
     int64_t first = bounds[2 * s * a->queries + i];
     if (a->window && end - a->window > first) first = end - a->window;
     const tess_attention_arg by = {.buckets = a->buckets, .reach = a->reach, .causal = a->causal};
-    double sum = 0;
+    double sum = sinks ? exp(sinks[head]) : 0;
     for (int64_t d = 0; d < a->dim; d++) y[d] = 0;
     for (int64_t k = first; k < end; k++) {
         const int64_t tile = (k - a->first) / BLOCK, in = (k - a->first) % BLOCK;
@@ -82,13 +83,14 @@ static void attend(tess_cached_arg a, int64_t last, tess_dtype t)
     const double *q = op_in("q", rows * (a.packed ? (a.heads + 2 * a.groups) * a.dim : a.heads * a.dim), t, 1);
     const int32_t *bounds = put_bounds(&a, last);
     const double *bias = a.buckets ? op_in("bias", a.buckets * a.heads, t, 1) : NULL;
+    const double *sinks = a.sinks ? op_in("sinks", a.heads, TESS_F32, 2) : NULL;
     double *keys[MOST_TILES], *values[MOST_TILES];
     for (int64_t k = 0; k < a.tiles; k++) keys[k] = op_in("keys", all, t, 1);
     for (int64_t k = 0; k < a.tiles; k++) values[k] = op_in("values", all, t, 1);
     double *y = op_out("y", rows * width, t, false);
     for (int64_t r = 0; r < rows && op_expects; r++)
         for (int64_t h = 0; h < a.some * share; h++)
-            attend_one(&a, q, bounds, bias, keys, values, r / a.queries, r % a.queries, a.group0 * share + h,
+            attend_one(&a, q, bounds, bias, sinks, keys, values, r / a.queries, r % a.queries, a.group0 * share + h,
                        y + r * width + h * a.dim);
     op_scratch((int64_t)tess_cached_scratch(&a, t));
     op_run(&tess_cached_attention[t], &a);
@@ -117,6 +119,10 @@ OP_TASKS(cached_attention)
         a.window = 0, a.cap = 2;
         attend(a, 70, t);
         a.cap = 0, a.buckets = 8, a.reach = 20;
+        attend(a, 70, t);
+        a.sinks = true;
+        attend(a, 70, t);
+        a.buckets = 0, a.queries = 20, a.group0 = 1, a.some = 1;
         attend(a, 70, t);
         a = plain, a.packed = true;
         append(a, 40, t), attend(a, 40, t);

@@ -1,9 +1,16 @@
 /* attention: y (B,T,heads*dim) = softmax(q k^T scale) v by head, q (B,T,heads*dim), k and v (B,K,groups*dim), or all
  * three side by side in one tensor. Without bounds K is T where it is causal. bounds (B,2T) says which keys each query
- * sees, bias (buckets,heads) what their distance adds. A tile of rows that holds whole sequences needs no other tile;
- * spans of one are attention_spans.c's. */
+ * sees, bias (buckets,heads) what their distance adds, sinks (heads) what has part in softmax and no value. A tile of
+ * rows that holds whole sequences needs no other tile; spans of one are attention_spans.c's. */
 #include "graph/ops/attention/attention_node_impl.h"
 #include <string.h>
+
+tess_status tess_sinks_check(const tess_node *n, int64_t heads)
+{
+    const tess_tensor *s = n->in[SINKS];
+    if (!s || (tess_is_param(s, heads, 1) && s->cut->tiles == 1)) return TESS_OK;
+    return tess_shape_error(n, "the sinks must be a parameter (%lld) of one tile", (long long)heads);
+}
 
 static tess_status check_inputs(const tess_node *n, int64_t dim)
 {
@@ -26,7 +33,7 @@ static tess_status check_inputs(const tess_node *n, int64_t dim)
     if (bias && c->reach <= bias->dim[0])
         return tess_shape_error(n, "the bias reaches over a distance of %lld (expected more than it has buckets)",
                                 (long long)c->reach);
-    return TESS_OK;
+    return tess_sinks_check(n, c->heads);
 }
 
 static tess_status infer(tess_node *n)
@@ -63,6 +70,28 @@ static unsigned inputs(tess_lower *L, const tess_node *n, int i, tess_use *use)
     return k;
 }
 
+static tess_sinks_arg *sinks_arg(tess_lower *L, const tess_node *n, const tess_attention_arg *a)
+{
+    return TESS_ARG(L, tess_sinks_arg, .rows = a->rows, .heads = a->heads, .dim = a->dim, .head0 = a->head0,
+                    .all = n->in[SINKS]->dim[0]);
+}
+
+void tess_sinks_put(tess_lower *L, const tess_node *n, const tess_attention_arg *a, tess_use y, tess_use lse)
+{
+    if (!n->in[SINKS]) return;
+    TESS_EMIT(L, &tess_sinks_forward[tess_real(L)], sinks_arg(L, n, a), tess_weight(L, n->in[SINKS], 0),
+              {y.tile, TESS_RW}, {lse.tile, TESS_RW});
+}
+
+void tess_sinks_back(tess_lower *L, const tess_node *n, const tess_attention_arg *a, tess_use dy, tess_use y,
+                     tess_use lse)
+{
+    if (!n->in[SINKS] || !tess_wants_gradient(L, n->in[SINKS])) return;
+    tess_sinks_arg *s = sinks_arg(L, n, a);
+    const tess_use d = tess_param_grad(L, n->in[SINKS], 0, &s->acc);
+    TESS_EMIT(L, &tess_sinks_backward[tess_real(L)], s, dy, y, lse, tess_weight(L, n->in[SINKS], 0), d);
+}
+
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
     if (tess_spans(L)) {
@@ -76,6 +105,7 @@ static void forward(tess_lower *L, const tess_node *n, int i)
     use[k++] = tess_aux_out(L, n, i, (size_t)(a->rows * a->heads) * sizeof(float)); /* log of the softmax' sum */
     use[k++] = tess_scratch_use(L, tess_attention_scratch(a, tess_real(L)));
     tess_emit(L, &tess_attention_forward[tess_real(L)], a, use, k);
+    tess_sinks_put(L, n, a, use[k - 3], use[k - 2]);
 }
 
 static void backward(tess_lower *L, const tess_node *n, int i)
@@ -91,6 +121,7 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     k += inputs(L, n, i, use + k);
     use[k++] = tess_in(L, n->out, i);
     use[k++] = tess_aux_in(L, n, i);
+    tess_sinks_back(L, n, a, use[0], use[k - 2], use[k - 1]);
     bool acc[BOUNDS];
     const int parts = n->in[K] ? BOUNDS : 1;
     tess_use *grad = &use[k];
@@ -122,7 +153,7 @@ static tess_sends sends(const tess_node *n, int ranks, int tensor)
     const double wide = (double)(heads * at->dim), narrow = (double)(groups * at->dim);
     const double others = (ranks - 1) / (double)ranks;
     return (tess_sends){
-        .heads = groups % parts || n->in[BIAS] ? -1 : 4 * (wide + narrow) * others / ranks,
+        .heads = groups % parts || n->in[BIAS] || n->in[SINKS] ? -1 : 4 * (wide + narrow) * others / ranks,
         .keys = 2 * narrow * others,
         .sums = 2 * narrow * others * (at->conf.causal ? 1.25 : 1), /* late rows see all, early ones a quarter */
         .causal = at->conf.causal,
@@ -174,7 +205,7 @@ static bool slow(const tess_node *n, tess_dtype t, char *said, size_t room)
 
 const tess_op tess_op_attention = {
     .name = "attention",
-    .takes = "q, k?, v?, bounds?, bias?",
+    .takes = "q, k?, v?, bounds?, bias?, sinks?",
     .reads = TESS_READS_IN0 | TESS_READS_IN1 | TESS_READS_IN2 | TESS_READS_OUT | TESS_READS_AUX,
     .infer = infer,
     .forward = forward,
@@ -190,13 +221,13 @@ const tess_op tess_op_attention = {
 tess_tensor *tess_attention(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf)
 {
     if (conf.cache) return tess_attention_in_cache(q, k, v, conf, false);
-    return tess_node_add(&tess_op_attention, (tess_tensor *[]){q, k, v, conf.bounds, conf.bias}, INPUTS,
+    return tess_node_add(&tess_op_attention, (tess_tensor *[]){q, k, v, conf.bounds, conf.bias, conf.sinks}, INPUTS,
                          &(struct attributes){.conf = conf}, sizeof(struct attributes));
 }
 
 tess_tensor *tess_attention_packed(tess_tensor *qkv, tess_attention_conf conf)
 {
     if (conf.cache) return tess_attention_in_cache(qkv, NULL, NULL, conf, true);
-    return tess_node_add(&tess_op_attention, (tess_tensor *[]){qkv, NULL, NULL, conf.bounds, conf.bias}, INPUTS,
-                         &(struct attributes){.conf = conf, .packed = true}, sizeof(struct attributes));
+    return tess_node_add(&tess_op_attention, (tess_tensor *[]){qkv, NULL, NULL, conf.bounds, conf.bias, conf.sinks},
+                         INPUTS, &(struct attributes){.conf = conf, .packed = true}, sizeof(struct attributes));
 }

@@ -4,7 +4,7 @@
 #define TESS_ATTENTION_NODE_IMPL_H
 #include "graph/ops/lowering.h"
 
-enum { Q, K, V, BOUNDS, BIAS, INPUTS }; /* packed: K and V are NULL */
+enum { Q, K, V, BOUNDS, BIAS, SINKS, INPUTS }; /* packed: K and V are NULL */
 
 struct attributes {
     tess_attention_conf conf;
@@ -42,6 +42,13 @@ static inline tess_attention_arg *tess_attention_arg_of(tess_lower *L, const tes
                     .row0 = tess_first_row(L, n->out, i), .op = n->random, .head0 = at->head0,
                     .all_heads = at->all_heads);
 }
+
+/* Checks the sinks, if there are any. */
+tess_status tess_sinks_check(const tess_node *n, int64_t heads);
+/* Emit the tasks that put sinks into what attention made, and find their gradient; without sinks they emit nothing. */
+void tess_sinks_put(tess_lower *L, const tess_node *n, const tess_attention_arg *a, tess_use y, tess_use lse);
+void tess_sinks_back(tess_lower *L, const tess_node *n, const tess_attention_arg *a, tess_use dy, tess_use y,
+                     tess_use lse);
 
 /* The forward and backward of row tile i, which is a span of a sequence. */
 void tess_spans_forward(tess_lower *L, const tess_node *n, int i);

@@ -126,6 +126,7 @@ static void forward(tess_lower *L, const tess_node *n, const struct spans *s)
         if (a->ends) use[m++] = y, use[m++] = lse;
         use[m++] = tess_scratch_use(L, tess_attention_scratch(a, tess_real(L)));
         tess_emit(L, &tess_attention_span_forward[tess_real(L)], a, use, m);
+        if (a->ends) tess_sinks_put(L, n, a, y, lse);
     }
 }
 
@@ -292,6 +293,7 @@ static void backward(tess_lower *L, const tess_node *n, const struct spans *s)
         unsigned m = 1 + inputs(L, n, s, k, use + 1);
         use[m++] = h ? (tess_use){h->y[s->own], TESS_R} : tess_in(L, n->out, at);
         use[m++] = h ? (tess_use){h->lse[s->own], TESS_R} : tess_aux_in(L, n, at);
+        if (a->begins) tess_sinks_back(L, n, a, use[0], use[m - 2], use[m - 1]);
         for (int i = Q; i < sums_of_keys(n); i++) {
             use[m] = sum_use(L, n, s, i, i == Q ? s->own : k);
             if (i != Q) a->acc = use[m].mode == TESS_RW;

@@ -39,6 +39,7 @@ static tess_status check(const tess_node *n)
     if (c->window < 0 || !(c->cap >= 0) || (c->cap > 0 && bias) || (c->by_head && !at->packed))
         return tess_shape_error(n, "the window is %lld, the cap %g (expected 0 or more, a cap where there is no bias)",
                                 (long long)c->window, (double)c->cap);
+    TESS_TRY(tess_sinks_check(n, c->heads));
     const tess_cache_conf *of = tess_cache_conf_of(c->cache);
     if (of->sequences != d[0] || d[1] > of->block)
         return tess_shape_error(n, "the cache is of %lld sequences and blocks of %lld places", (long long)of->sequences,
@@ -81,6 +82,7 @@ static tess_cached_arg arg(const tess_node *n)
                              .scale = c->scale,
                              .cap = c->cap,
                              .own = !across(n),
+                             .sinks = n->in[SINKS] != NULL,
                              .causal = c->causal};
 }
 
@@ -121,11 +123,12 @@ static void attend(tess_lower *L, const tess_node *n, int i, int64_t group0, int
         a->first = from * a->block, a->tiles = to - from;
         a->group0 = group0, a->some = some;
         a->begins = from == first, a->ends = to == end;
-        tess_use *use = tess_lower_get(L, (size_t)(2 * a->tiles + 6) * sizeof *use);
+        tess_use *use = tess_lower_get(L, (size_t)(2 * a->tiles + 7) * sizeof *use);
         unsigned k = 0;
         use[k++] = tess_in(L, n->in[Q], i);
         use[k++] = tess_in(L, n->in[BOUNDS], i);
         if (n->in[BIAS]) use[k++] = tess_weight(L, n->in[BIAS], 0);
+        if (n->in[SINKS]) use[k++] = tess_weight(L, n->in[SINKS], 0);
         for (int kind = 0; kind < 2; kind++)
             for (int64_t j = from; j < to; j++)
                 use[k++] = (tess_use){tess_cache_tile(at->conf.cache, at->layer, across(n), kind, j), TESS_R};
@@ -177,7 +180,7 @@ static void forward(tess_lower *L, const tess_node *n, int i)
 
 const tess_op tess_op_cached_attention = {
     .name = "cached_attention",
-    .takes = "q, k?, v?, bounds, bias?",
+    .takes = "q, k?, v?, bounds, bias?, sinks?",
     .infer = infer,
     .forward = forward,
 };
@@ -185,8 +188,8 @@ const tess_op tess_op_cached_attention = {
 tess_tensor *tess_attention_in_cache(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf,
                                      bool packed)
 {
-    return tess_node_add(&tess_op_cached_attention, (tess_tensor *[]){q, k, v, conf.bounds, conf.bias}, INPUTS,
-                         &(struct cached){.conf = conf, .packed = packed}, sizeof(struct cached));
+    return tess_node_add(&tess_op_cached_attention, (tess_tensor *[]){q, k, v, conf.bounds, conf.bias, conf.sinks},
+                         INPUTS, &(struct cached){.conf = conf, .packed = packed}, sizeof(struct cached));
 }
 
 /* ---- an encoder's rows, once ---- */
