@@ -128,9 +128,11 @@ extern tess_codelet tess_add_into[];    /* x, y += x (acc: add, else copy): the 
 extern tess_codelet tess_add_sum[];     /* x f32, y += x, from element `first` of y on: a sum in f32, rounded once */
 extern tess_codelet tess_mul_forward[]; /* a, b, y = a b */
 extern tess_codelet tess_mul_backward[]; /* dy, b, da += dy b */
-/* swiglu.c: the halves of a row are a gate and what goes through it */
+/* swiglu.c: the halves of a row are a gate and what goes through it; with a limit neighbours are, y = gate
+ * sigmoid(sharp gate) (up + 1), where the gate is at most the limit and up within it on both sides */
 typedef struct tess_swiglu_arg {
     int64_t rows, width; /* of y */
+    float sharp, limit;
     bool acc;
 } tess_swiglu_arg;
 extern tess_codelet tess_swiglu_forward[];  /* x (rows, 2 width), y */
@@ -373,7 +375,7 @@ typedef struct tess_preference_arg {
  * and rejected in turn[; reference i32 (sequences, 1), the bits of floats, of tiles / spans][; dscores of `tiles`] */
 extern tess_codelet tess_preference_loss[];
 
-/* ---- route.c, dispatch.c, expert_linear.c, combine.c, balance.c: rows that choose experts ---- */
+/* ---- route.c, dispatch.c, expert_linear.c, expert_bias.c, combine.c, balance.c: rows that choose experts ---- */
 /* Returns the bytes of an order, i32, in which the rows of a tile have their places: order_impl.h. */
 size_t tess_order_bytes(int64_t rows, int64_t experts, int64_t chosen);
 
@@ -414,6 +416,16 @@ size_t tess_expert_scratch(int64_t in, int64_t out);
 extern tess_codelet tess_expert_linear_forward[];
 extern tess_codelet tess_expert_linear_backward_input[];  /* dy, w, order, dx (choices,in) +=, scratch */
 extern tess_codelet tess_expert_linear_backward_weight[]; /* dy, x, order, dw f32 (out,in) += */
+
+/* Rows of a bias, one for each expert: those of experts [first, first + some). */
+typedef struct tess_expert_bias_arg {
+    int64_t first, some, experts, choices, width;
+    bool acc;
+} tess_expert_bias_arg;
+/* x (choices,width), bias (some,width), order, y (choices,width): the places of these experts; places that no row has
+ * are zeros, by the task that has the first expert. */
+extern tess_codelet tess_expert_bias_forward[];
+extern tess_codelet tess_expert_bias_backward[]; /* dy, order, dbias f32 (some,width) += */
 
 /* Statistics of routers, for each of the sequences of a tile: of how many choices each expert had, of its share of
  * softmax, and of rows, the sum over rows; 2 experts + 1 numbers, and behind all of them what was lost where each was

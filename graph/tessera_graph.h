@@ -124,6 +124,9 @@ tess_tensor *tess_gelu(tess_tensor *x, tess_gelu_kind kind);
 tess_tensor *tess_silu(tess_tensor *x);
 /* Returns silu of the first half of each row times its second half. */
 tess_tensor *tess_swiglu(tess_tensor *x);
+/* Returns gate sigmoid(sharp gate) (up + 1) of each pair of neighbours (gate, up) in a row, where the gate is at most
+ * `limit` and up from -limit to limit. */
+tess_tensor *tess_swiglu_clamped(tess_tensor *x, float sharp, float limit);
 /* Returns max(x, 0). */
 tess_tensor *tess_relu(tess_tensor *x);
 /* Returns x times a constant. */

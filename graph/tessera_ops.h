@@ -115,6 +115,8 @@ tess_tensor *tess_route(tess_tensor *logits, int64_t chosen, bool normalised, te
 tess_tensor *tess_dispatch(tess_tensor *x, tess_tensor *weights);
 /* Returns each of these rows times the matrix of its expert, transposed; w is a stack of matrices (out, C). */
 tess_tensor *tess_expert_linear(tess_tensor *x, tess_tensor *weights, tess_tensor *w);
+/* Returns each of these rows plus the row of its expert in a parameter (experts, C). */
+tess_tensor *tess_expert_bias(tess_tensor *x, tess_tensor *weights, tess_tensor *bias);
 /* Returns for each row the sum of its experts' results by their weights, (B, T, C). */
 tess_tensor *tess_combine(tess_tensor *x, tess_tensor *weights);
 

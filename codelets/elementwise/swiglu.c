@@ -1,12 +1,43 @@
-/* swiglu: silu of the first half of each row times the second half. */
+/* swiglu: silu of the first half of each row times the second half; with a limit of pairs of neighbours. */
 #include "codelets/shared/parts.h"
 
 static const float over_ln2 = 1.44269504f;
+
+/* Pairs (gate, up): y = gate sigmoid(sharp gate) (up + 1). What is beyond the limit has no gradient; a NaN is not. */
+TESS_INLINE void clamped_forward(const tess_swiglu_arg *a, const void *x, void *y, tess_dtype t)
+{
+    const float sharp = -over_ln2 * a->sharp, limit = a->limit;
+#pragma omp simd
+    for (int64_t i = 0; i < a->rows * a->width; i++) {
+        float gate = tess_load(x, 2 * i, t), up = tess_load(x, 2 * i + 1, t), unused;
+        gate = gate > limit ? limit : gate;
+        up = up > limit ? limit : up < -limit ? -limit : up;
+        tess_store(y, i, t, gate * tess_sigmoidf(sharp * gate, &unused) * (up + 1));
+    }
+}
+TESS_INLINE void clamped_backward(const tess_swiglu_arg *a, const void *dy, const void *x, void *dx, tess_dtype t)
+{
+    const float sharp = -over_ln2 * a->sharp, by = a->sharp, limit = a->limit;
+    const bool acc = a->acc;
+#pragma omp simd
+    for (int64_t i = 0; i < a->rows * a->width; i++) {
+        const float d = tess_load(dy, i, t), g = tess_load(x, 2 * i, t), u = tess_load(x, 2 * i + 1, t);
+        const float gate = g > limit ? limit : g, up = u > limit ? limit : u < -limit ? -limit : u;
+        float slope;
+        const float y = tess_sigmoidf(sharp * gate, &slope), dgate = d * (up + 1) * (y + by * gate * slope);
+        tess_accumulate(dx, 2 * i, t, acc, g > limit ? 0 : dgate);
+        tess_accumulate(dx, 2 * i + 1, t, acc, u > limit || u < -limit ? 0 : d * (gate * y));
+    }
+}
 
 /* x (rows, 2 width), y (rows, width) */
 TESS_INLINE void swiglu_forward(const tess_work *w, tess_dtype t)
 {
     const tess_swiglu_arg *a = w->arg;
+    if (a->limit > 0) {
+        clamped_forward(a, w->buf[0].ptr, w->buf[1].ptr, t);
+        return;
+    }
     for (int64_t r = 0; r < a->rows; r++) {
         const void *gate = tess_at(w->buf[0].ptr, 2 * r * a->width, t), *up = tess_at(gate, a->width, t);
         void *y = tess_at_mut(w->buf[1].ptr, r * a->width, t);
@@ -24,6 +55,10 @@ TESS_INLINE void swiglu_backward(const tess_work *w, tess_dtype t)
 {
     const tess_swiglu_arg *a = w->arg;
     const bool acc = a->acc;
+    if (a->limit > 0) {
+        clamped_backward(a, w->buf[0].ptr, w->buf[1].ptr, w->buf[2].ptr, t);
+        return;
+    }
     for (int64_t r = 0; r < a->rows; r++) {
         const void *dy = tess_at(w->buf[0].ptr, r * a->width, t);
         const void *gate = tess_at(w->buf[1].ptr, 2 * r * a->width, t), *up = tess_at(gate, a->width, t);

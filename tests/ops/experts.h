@@ -56,6 +56,7 @@ static inline tess_tensor *experts_net(tess_graph *g, tess_tensor *x, int layer)
     tess_tensor *y = tess_expert_linear(places, weights, tess_param_stack(g, name, 4, 28, 20, TESS_NORMAL(0.4f)));
     snprintf(name, sizeof name, "%d.w2", layer);
     y = tess_expert_linear(tess_silu(y), weights, tess_param_stack(g, name, 4, 20, 28, TESS_NORMAL(0.4f)));
+    if (layer) y = tess_expert_bias(y, weights, op_param(g, layer, "bias", 4, 20, TESS_NORMAL(0.4f)));
     return tess_combine(y, weights);
 }
 #endif
