@@ -13,6 +13,15 @@
 static const char *const dtype_name[] = {
     [TESS_SAVE_FP32] = "float32", [TESS_SAVE_BF16] = "bfloat16", [TESS_SAVE_FP16] = "float16"};
 
+/* Weights that are read from few bits are written as plain numbers. */
+static bool is_quantized(const tess_model *m)
+{
+    json_t *root = json_loads(m->json, 0, NULL);
+    const bool is = json_is_object(json_object_get(root, "quantization_config"));
+    json_decref(root);
+    return is;
+}
+
 /* The dtype that config.json names: a checkpoint has that of its run's save_dtype there. */
 static tess_save_dtype named_dtype(const tess_model *m)
 {
@@ -20,6 +29,7 @@ static tess_save_dtype named_dtype(const tess_model *m)
     const char *name = tess_json_text(root, "dtype");
     if (!name) name = tess_json_text(root, "torch_dtype");
     tess_save_dtype d = TESS_SAVE_FP32;
+    if (!name && is_quantized(m)) d = TESS_SAVE_BF16;
     if (name && !strcmp(name, dtype_name[TESS_SAVE_BF16])) d = TESS_SAVE_BF16;
     if (name && !strcmp(name, dtype_name[TESS_SAVE_FP16])) d = TESS_SAVE_FP16;
     json_decref(root);
@@ -76,6 +86,7 @@ static tess_status save_config(const tess_model *m, const char *dir)
 {
     json_t *root = json_loads(m->json, 0, NULL);
     json_object_set_new(root, "architectures", json_pack("[s]", m->family->architecture));
+    json_object_del(root, "quantization_config");
     const bool newer = json_object_get(root, "dtype"); /* another name of the same */
     if (newer) json_object_set_new(root, "dtype", json_string(dtype_name[m->stored]));
     if (!newer || json_object_get(root, "torch_dtype"))
@@ -108,7 +119,9 @@ tess_status tess_model_export_rest(tess_model *m, const char *dir, bool *states)
 tess_status tess_model_save_merged(const tess_model *m, const char *dir)
 {
     for (size_t i = 1; i < REST - 1; i++) TESS_TRY(copy_file(m->dir, rest[i], dir));
-    return copy_file(m->dir, rest[0], dir); /* the last, as above */
+    tess_model plain = *m;
+    plain.stored = named_dtype(m);
+    return is_quantized(m) ? save_config(&plain, dir) : copy_file(m->dir, rest[0], dir); /* the last, as above */
 }
 
 const char *tess_model_file_in(const char *dir)

@@ -192,7 +192,7 @@ static const tess_safetensor *source(const tess_model *m, const tess_safetensors
                                      int64_t member)
 {
     char name[512];
-    tess_model_member(tess_tensor_name(p), member, name);
+    tess_model_member(m, tess_tensor_name(p), member, name);
     const tess_safetensor *t = tess_lora_has(m, p) ? tess_lora_find(m, name) : NULL;
     return t ? t : tess_model_tensor(m, set, name);
 }
@@ -200,7 +200,8 @@ static const tess_safetensor *source(const tess_model *m, const tess_safetensors
 static tess_status copy_all(tess_safetensors_writer *w, size_t tensor, const tess_safetensor *t,
                             const struct product *p)
 {
-    return copy_rows(w, tensor, t, 0, t->elements / (t->rank == 2 ? t->dims[1] : 1), false, p);
+    const bool turned = t->dtype == TESS_ST_MXFP4; /* which is written as it would lie there without */
+    return copy_rows(w, tensor, t, 0, t->elements / (t->rank == 2 ? t->dims[1] : 1), turned, p);
 }
 
 static tess_status write_tensors(const tess_model *m, const tess_safetensors *set, const tess_graph *g,
@@ -237,7 +238,7 @@ static tess_status check(const tess_model *m, const tess_safetensors *set, const
         for (int64_t i = 0; i < tess_param_members(p); i++) {
             const tess_safetensor *t = tess_lora_part(name) ? tess_lora_find(m, name) : source(m, set, p, i);
             if (!t) return tess_error(TESS_INVALID, m->dir, "no tensor %s in its files", name);
-            TESS_TRY(tess_pieces_check(t, rank, shape, tess_model_turned(m, name)));
+            TESS_TRY(tess_pieces_check(t, rank, shape, tess_model_turned_in(m, name, t)));
         }
     }
     return TESS_OK;
@@ -251,13 +252,19 @@ static tess_status merge(const tess_model *m, const tess_safetensors *set, const
         const tess_tensor *p = tess_graph_param(g, k);
         char full[512];
         if (tess_lora_part(tess_tensor_name(p))) continue;
-        for (int64_t i = 0; i < tess_param_members(p); i++) {
+        const bool stacked = tess_names_have(m->family->stacked, tess_tensor_name(p));
+        for (int64_t i = 0; i < (stacked ? 1 : tess_param_members(p)); i++) {
             const tess_safetensor *t = source(m, set, p, i);
-            const tess_safetensors_dtype as = t->dtype == TESS_ST_F64 ? TESS_ST_F32 : t->dtype;
+            const bool packed = t->dtype == TESS_ST_MXFP4;
+            const tess_safetensors_dtype as = packed ? TESS_ST_BF16 : t->dtype == TESS_ST_F64 ? TESS_ST_F32 : t->dtype;
             char member[512];
-            tess_model_member(tess_tensor_name(p), i, member);
-            tess_lora_file_name(m, member, full);
-            tess_safetensors_declare_floats(w, full, as, t->rank, t->dims);
+            tess_model_member(m, tess_tensor_name(p), i, member);
+            tess_lora_file_name(m, stacked ? tess_tensor_name(p) : member, full);
+            if (stacked)
+                tess_safetensors_declare_stack(w, full, as, tess_param_members(p),
+                                               (int64_t[]){t->dims[packed], t->dims[!packed]});
+            else
+                tess_safetensors_declare_floats(w, full, as, t->rank, t->dims);
         }
     }
     return write_tensors(m, set, g, w);
@@ -286,7 +293,7 @@ tess_status tess_model_merge(const char *model, const char *adapter, const char 
     size_t made = 0;
     tess_status status;
     TESS_TRY_DONE(open_all(model, adapter, dir, &m));
-    TESS_TRY_DONE(tess_safetensors_open(model, &set));
+    TESS_TRY_DONE(tess_model_tensors(m, &set));
     TESS_TRY_DONE(tess_model_build(m, g, 1, 1, TESS_FOR_LOSS, &net));
     if (!tess_dirs_make(dir, &made)) {
         status = tess_error(tess_errno_status(errno), dir, "cannot be created: %s (expected a directory to write to)",

@@ -39,11 +39,13 @@ static bool rename_end(const char *name, const char *end, const char *by, char o
     return true;
 }
 
-void tess_model_member(const char *name, int64_t member, char out[static 512])
+void tess_model_member(const tess_model *m, const char *name, int64_t member, char out[static 512])
 {
     const char *star = strchr(name, '*');
     if (star)
         snprintf(out, 512, "%.*s%lld%s", (int)(star - name), name, (long long)member, star + 1);
+    else if (tess_names_have(m->family->stacked, name))
+        snprintf(out, 512, "%s.%lld", name, (long long)member);
     else
         snprintf(out, 512, "%s", name);
 }
@@ -53,8 +55,11 @@ static bool is_member(const tess_graph *g, const char *name)
     for (const char *at = strchr(name, '.'); at; at = strchr(at + 1, '.')) {
         const size_t digits = strspn(at + 1, "0123456789");
         char stack[512];
-        if (digits == 0 || digits > 9 || at[1 + digits] != '.') continue;
-        snprintf(stack, sizeof stack, "%.*s*%s", (int)(at + 1 - name), name, at + 1 + digits);
+        if (digits == 0 || digits > 9 || (at[1 + digits] && at[1 + digits] != '.')) continue;
+        if (at[1 + digits])
+            snprintf(stack, sizeof stack, "%.*s*%s", (int)(at + 1 - name), name, at + 1 + digits);
+        else
+            snprintf(stack, sizeof stack, "%.*s", (int)(at - name), name);
         const tess_tensor *p = tess_graph_find_param(g, stack);
         if (p && strtoll(at + 1, NULL, 10) < tess_param_members(p)) return true;
     }
@@ -88,12 +93,12 @@ static bool is_fresh(const tess_model *m, const tess_safetensors *set, const cha
 static tess_status load_member(const tess_model *m, const tess_safetensors *set, tess_tensor *p, int64_t member)
 {
     char name[512];
-    tess_model_member(tess_tensor_name(p), member, name);
+    tess_model_member(m, tess_tensor_name(p), member, name);
     const tess_safetensor *t = tess_model_tensor(m, set, name);
     if (!t) return tess_error(TESS_INVALID, m->dir, "no tensor %s%s in the safetensors files", m->family->prefix, name);
     int64_t shape[3];
     int rank = tess_tensor_shape(p, shape);
-    bool turned = tess_model_turned(m, name);
+    bool turned = tess_model_turned_in(m, tess_tensor_name(p), t);
     shape[0] /= tess_param_members(p);
     TESS_TRY(tess_pieces_check(t, rank, shape, turned));
     return tess_pieces_read_rows(t, p, TESS_MASTER, turned, member * shape[0], shape[0]);
@@ -175,10 +180,24 @@ static tess_status draw_fresh(const tess_model *m, const tess_safetensors *set, 
     return any ? tess_graph_init(g, seed) : TESS_OK;
 }
 
+static bool is_stack(const void *list, const char *name)
+{
+    return tess_names_have(list, name);
+}
+
+tess_status tess_model_tensors(const tess_model *m, tess_safetensors **set)
+{
+    TESS_TRY(tess_safetensors_open(m->dir, set));
+    const tess_status status =
+        m->family->stacked ? tess_safetensors_unstack(*set, is_stack, m->family->stacked) : TESS_OK;
+    if (status != TESS_OK) tess_safetensors_close(*set);
+    return status;
+}
+
 static tess_status load_weights(const tess_model *m, tess_graph *g, uint64_t seed)
 {
     tess_safetensors *set;
-    TESS_TRY(tess_safetensors_open(m->dir, &set));
+    TESS_TRY(tess_model_tensors(m, &set));
     tess_status status = check_extra(m, set, g);
     if (status == TESS_OK) status = draw_fresh(m, set, g, seed);
     for (int k = 0; k < tess_graph_params(g) && status == TESS_OK; k++)
@@ -229,12 +248,16 @@ static void declare(tess_safetensors_writer *w, const tess_model *m, const tess_
     ours[0] /= tess_param_members(p);
     shape[0] = turned ? ours[1] : ours[0];
     shape[1] = turned ? ours[0] : ours[1];
-    for (int64_t k = 0; k < tess_param_members(p); k++) {
+    const bool stacked = tess_names_have(m->family->stacked, of);
+    for (int64_t k = 0; k < (stacked ? 1 : tess_param_members(p)); k++) {
         char member[512], full[512];
-        tess_model_member(of, k, member);
-        tess_lora_file_name(m, member, full);
+        tess_model_member(m, of, k, member);
+        tess_lora_file_name(m, stacked ? of : member, full);
         char *name = tess_format("%s%s", m->lora ? TESS_LORA_PREFIX : "", full);
-        tess_safetensors_declare_floats(w, name, stored_as[m->stored], rank, shape);
+        if (stacked)
+            tess_safetensors_declare_stack(w, name, stored_as[m->stored], tess_param_members(p), shape);
+        else
+            tess_safetensors_declare_floats(w, name, stored_as[m->stored], rank, shape);
         free(name);
     }
 }

@@ -39,7 +39,9 @@ static const char *const families[] = {"families/llama3",
                                        "families/smollm3-window",
                                        "families/granite",
                                        "families/gemma3",
-                                       "families/gemma3-older"};
+                                       "families/gemma3-older",
+                                       "families/gpt-oss",
+                                       "families/gpt-oss-mxfp4"};
 #define OK(expr)                                                                                                       \
     do {                                                                                                               \
         if ((expr) != TESS_OK) {                                                                                       \

@@ -165,8 +165,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const tess_safetensor *)a)->name, ((const tess_safetensor *)b)->name);
 }
 
-/* Puts the tensors in the order of names. */
-static tess_status sort_names(tess_safetensors *s)
+tess_status tess_safetensors_sort(tess_safetensors *s)
 {
     qsort(s->tensor, s->count, sizeof *s->tensor, compare_names);
     for (size_t i = 1; i < s->count; i++)
@@ -207,7 +206,7 @@ static tess_status read_shards(tess_safetensors *s, const char *index, const jso
             free(path);
         }
     }
-    if (status == TESS_OK) status = sort_names(s);
+    if (status == TESS_OK) status = tess_safetensors_sort(s);
     json_object_foreach((json_t *)weight_map, name, value)
     {
         if (status != TESS_OK) break;
@@ -233,7 +232,7 @@ static tess_status open_file(tess_safetensors *s, const char *path)
 {
     if (ends(path, ".json")) return open_index(s, path);
     TESS_TRY(map_file(s, path));
-    return sort_names(s);
+    return tess_safetensors_sort(s);
 }
 
 /* What `path` is: a directory with weights, an index, or one file. */
@@ -269,7 +268,7 @@ tess_status tess_safetensors_view(const char *path, const void *data, size_t byt
 {
     tess_safetensors *s = new_set();
     tess_status status = read_file(s, tess_arena_format(s->arena, "%s", path), data, bytes);
-    return finish_open(s, status == TESS_OK ? sort_names(s) : status, set);
+    return finish_open(s, status == TESS_OK ? tess_safetensors_sort(s) : status, set);
 }
 
 void tess_safetensors_close(tess_safetensors *s)
@@ -304,7 +303,7 @@ const tess_safetensor *tess_safetensors_find(const tess_safetensors *s, const ch
 tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_t n, float *out)
 {
     TESS_ASSERT(first >= 0 && n >= 0 && first <= t->elements && n <= t->elements - first);
-    const uint8_t *p = (const uint8_t *)t->data + (size_t)first * tess_st_size(t->dtype);
+    const uint8_t *p = (const uint8_t *)t->data + (size_t)first * tess_st_size(t->dtype); /* MXFP4 has no size */
     uint16_t half;
     double wide;
     switch (t->dtype) {
@@ -320,6 +319,9 @@ tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_
     case TESS_ST_F64:
         for (int64_t i = 0; i < n; i++) memcpy(&wide, p + 8 * i, sizeof wide), out[i] = (float)wide;
         return TESS_OK;
+    case TESS_ST_MXFP4:
+        tess_mxfp4_read(t, first, n, out);
+        return TESS_OK;
     default:
         return tess_file_error(t->file, t->name, "is %s, expected floats (F32, BF16, F16 or F64)",
                                tess_st_name(t->dtype));
@@ -329,4 +331,5 @@ tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_
 void tess_safetensor_forget(const tess_safetensor *t)
 {
     if (t->mapped) tess_map_forget(t->data, t->bytes);
+    if (t->mapped && t->scales) tess_map_forget(t->scales, t->bytes / 16);
 }

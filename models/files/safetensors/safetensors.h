@@ -40,7 +40,8 @@ typedef enum tess_safetensors_dtype {
     TESS_ST_BOOL,
     TESS_ST_F8_E4M3,
     TESS_ST_F8_E5M2,
-    TESS_ST_COUNT
+    TESS_ST_COUNT,
+    TESS_ST_MXFP4 = TESS_ST_COUNT, /* of matrices that tess_safetensors_unstack makes alone; read as floats are */
 } tess_safetensors_dtype;
 
 /* A tensor of an open set, which owns it. */
@@ -52,7 +53,8 @@ typedef struct tess_safetensor {
     int64_t elements;
     const void *data; /* little-endian, aligned to nothing */
     size_t bytes;
-    bool mapped; /* from a file; else in the caller's memory */
+    bool mapped;           /* from a file; else in the caller's memory */
+    const uint8_t *scales; /* of MXFP4: biased exponents, one for 32 elements */
 } tess_safetensor;
 
 typedef struct tess_safetensors tess_safetensors;
@@ -69,6 +71,10 @@ tess_status tess_safetensors_open(const char *path, tess_safetensors **set) TESS
 /* Opens one file already in memory, which stays the caller's and must outlive the set. */
 tess_status tess_safetensors_view(const char *path, const void *data, size_t bytes,
                                   tess_safetensors **set) TESS_NODISCARD;
+/* Replaces each tensor (members, rows, columns) whose name `is` one of stacks by its matrices, NAME.0, NAME.1, ...; and
+ * so what is stored in MXFP4, NAME_blocks (members, rows, blocks, 16) and NAME_scales (members, rows, blocks). */
+typedef bool (*tess_safetensors_is)(const void *context, const char *name);
+tess_status tess_safetensors_unstack(tess_safetensors *s, tess_safetensors_is is, const void *context) TESS_NODISCARD;
 /* Closes it; NULL is nothing. */
 void tess_safetensors_close(tess_safetensors *s);
 /* Returns how many tensors there are. */
@@ -101,6 +107,10 @@ size_t tess_safetensors_declare(tess_safetensors_writer *w, const char *name, te
  * Beyond the largest of F16 there is infinity. */
 size_t tess_safetensors_declare_floats(tess_safetensors_writer *w, const char *name, tess_safetensors_dtype stored,
                                        int rank, const int64_t *dims);
+/* Declares `members` matrices of that kind, which are one tensor in the file, (members, rows, columns); returns the
+ * number of the first. */
+size_t tess_safetensors_declare_stack(tess_safetensors_writer *w, const char *name, tess_safetensors_dtype stored,
+                                      int64_t members, const int64_t dims[2]);
 /* Declares a tensor like one that was read, to be written as it lies there. */
 size_t tess_safetensors_declare_like(tess_safetensors_writer *w, const tess_safetensor *t);
 /* Makes the files at their full size, now that all is declared. All ranks call it, and the end too, whatever this

@@ -26,6 +26,13 @@ size_t tess_st_size(tess_safetensors_dtype dtype);
 /* Adds a tensor, zeroed, to the end of the set. */
 tess_safetensor *tess_safetensors_add(tess_safetensors *s);
 
+/* ---- safetensors.c, stacks.c ------------------------------------------------------------------------------------- */
+
+/* Puts the tensors in the order of names, of which no two are the same. */
+tess_status tess_safetensors_sort(tess_safetensors *s) TESS_NODISCARD;
+/* Reads n elements of MXFP4. */
+void tess_mxfp4_read(const tess_safetensor *t, int64_t first, int64_t n, float *out);
+
 /* ---- torch.c ----------------------------------------------------------------------------------------------------- */
 
 /* Adds the tensors of what torch.save wrote of a model's state. `file` lives as long as the set. */

@@ -20,6 +20,7 @@ struct declared {
     json_t *entry; /* owned until it is in a header */
     char *name;    /* owned */
     int64_t rows, cols;
+    int64_t members;      /* matrices that are one tensor of the file, this the first; 0: it is a later one */
     uint64_t size, bytes; /* of an element, of all */
     tess_safetensors_dtype
         rounded; /* what floats become when they are written: TESS_ST_F16 or TESS_ST_BF16; else none */
@@ -50,10 +51,18 @@ tess_safetensors_writer *tess_safetensors_writer_new(const char *dir, const char
     return w;
 }
 
+static size_t add(tess_safetensors_writer *w, struct declared t)
+{
+    if ((w->count & (w->count - 1)) == 0) /* the room doubles */
+        w->tensor = tess_realloc(w->tensor, (w->count ? 2 * w->count : 1) * sizeof *w->tensor);
+    w->tensor[w->count] = t;
+    return w->count++;
+}
+
 static size_t declare(tess_safetensors_writer *w, const char *name, const char *dtype, uint64_t size, int rank,
                       const int64_t *dims)
 {
-    struct declared t = {.name = tess_strdup(name), .rows = 1, .cols = 1, .size = size};
+    struct declared t = {.name = tess_strdup(name), .rows = 1, .cols = 1, .members = 1, .size = size};
     json_t *shape = json_array();
     TESS_ASSERT(!w->end && rank >= 0 && rank <= TESS_SAFETENSORS_RANK);
     for (int i = 0; i < rank; i++) {
@@ -63,10 +72,7 @@ static size_t declare(tess_safetensors_writer *w, const char *name, const char *
     t.bytes = (uint64_t)t.rows * (uint64_t)t.cols * t.size;
     t.entry = json_pack("{s:s, s:o}", "dtype", dtype, "shape", shape);
     TESS_ASSERT(t.entry);
-    if ((w->count & (w->count - 1)) == 0) /* the room doubles */
-        w->tensor = tess_realloc(w->tensor, (w->count ? 2 * w->count : 1) * sizeof *w->tensor);
-    w->tensor[w->count] = t;
-    return w->count++;
+    return add(w, t);
 }
 
 size_t tess_safetensors_declare(tess_safetensors_writer *w, const char *name, tess_dtype dtype, int rank,
@@ -92,14 +98,29 @@ size_t tess_safetensors_declare_floats(tess_safetensors_writer *w, const char *n
     return i;
 }
 
+/* The one that was declared as (members, rows, columns) becomes its first matrix. */
+size_t tess_safetensors_declare_stack(tess_safetensors_writer *w, const char *name, tess_safetensors_dtype stored,
+                                      int64_t members, const int64_t dims[2])
+{
+    const size_t first = tess_safetensors_declare_floats(w, name, stored, 3, (int64_t[]){members, dims[0], dims[1]});
+    struct declared *t = &w->tensor[first];
+    t->rows = dims[0], t->cols = dims[1], t->members = members;
+    t->bytes /= (uint64_t)members;
+    struct declared other = *t;
+    other.entry = NULL, other.name = NULL, other.members = 0;
+    for (int64_t k = 1; k < members; k++) add(w, other);
+    return first;
+}
+
 /* Fills shards in the order declared. An empty set is one empty file. */
 static void plan_shards(tess_safetensors_writer *w)
 {
     uint64_t bytes = 0;
     w->end = tess_alloc((w->count + 1) * sizeof *w->end);
     for (size_t i = 0; i < w->count; i++) {
-        if (bytes && bytes + w->tensor[i].bytes > w->shard_bytes) w->end[w->shards++] = i, bytes = 0;
-        bytes += w->tensor[i].bytes;
+        const uint64_t all = w->tensor[i].bytes * (uint64_t)w->tensor[i].members;
+        if (bytes && bytes + all > w->shard_bytes) w->end[w->shards++] = i, bytes = 0;
+        bytes += all;
         w->tensor[i].shard = w->shards;
     }
     w->end[w->shards++] = w->count;
@@ -212,12 +233,14 @@ static char *lay_out(tess_safetensors_writer *w, int shard, size_t *bytes, uint6
     const size_t first = shard ? w->end[shard - 1] : 0;
     for (size_t i = first; i < w->end[shard]; i++) {
         struct declared *t = &w->tensor[i];
-        TESS_ASSERT(!json_object_get(header, t->name)); /* declared twice */
-        json_object_set_new(t->entry, "data_offsets", json_pack("[I, I]", (json_int_t)at, (json_int_t)(at + t->bytes)));
-        TESS_ASSERT(json_object_set_new(header, t->name, t->entry) == 0); /* a name in UTF-8 */
-        t->entry = NULL;
+        const uint64_t end = at + t->bytes * (uint64_t)t->members;
         t->at = at;
         at += t->bytes;
+        if (!t->members) continue;
+        TESS_ASSERT(!json_object_get(header, t->name)); /* declared twice */
+        json_object_set_new(t->entry, "data_offsets", json_pack("[I, I]", (json_int_t)t->at, (json_int_t)end));
+        TESS_ASSERT(json_object_set_new(header, t->name, t->entry) == 0); /* a name in UTF-8 */
+        t->entry = NULL;
     }
     char *text = json_dumps(header, JSON_COMPACT);
     TESS_ASSERT(text);
@@ -335,9 +358,10 @@ static tess_status write_index(const tess_safetensors_writer *w)
     for (int s = 0; s < w->shards; s++) {
         char *name = shard_name(w, s);
         for (size_t i = s ? w->end[s - 1] : 0; i < w->end[s]; i++) {
+            bytes += w->tensor[i].bytes;
+            if (!w->tensor[i].members) continue;
             TESS_ASSERT(!json_object_get(map, w->tensor[i].name)); /* declared twice */
             json_object_set_new(map, w->tensor[i].name, json_string(name));
-            bytes += w->tensor[i].bytes;
         }
         free(name);
     }

@@ -65,6 +65,11 @@ tess_status tess_decoder_check(const tess_family *f, const void *numbers, const 
     const tess_decoder_config *c = numbers;
     const tess_decoder_traits *t = f->traits;
     TESS_TRY(check_experts(c, t, where));
+    if (c->rotary.kind == TESS_ROTARY_UNSAID)
+        return tess_error(TESS_INVALID, where,
+                          "rope_parameters.rope_type: none (expected one to be named, as \"yarn\" or \"default\")");
+    if (t->count && !t->up && !(c->experts.limit > 0))
+        return tess_error(TESS_INVALID, where, "swiglu_limit: null (expected a number above 0)");
     if (t->scaled && !(c->query_scalar > 0))
         return tess_error(TESS_INVALID, where, "query_pre_attn_scalar: %g (expected above 0)", c->query_scalar);
     if (!c->dim && c->width % c->heads)
@@ -155,15 +160,19 @@ static bool slides(const struct block *b)
 static tess_attention_conf attention_of(const struct block *b)
 {
     const tess_decoder_config *c = b->c;
-    return (tess_attention_conf){.heads = c->heads,
-                                 .groups = groups_of(c),
-                                 .scale = (float)(b->traits->scaled ? 1 / sqrt(c->query_scalar) : c->attention_by),
-                                 .dropout = (float)c->attention_dropout,
-                                 .causal = true,
-                                 .window = slides(b) ? c->window : 0,
-                                 .cap = (float)c->attention_cap,
-                                 .bounds = b->in->bounds,
-                                 .cache = b->in->cache};
+    char sinks[64];
+    snprintf(sinks, sizeof sinks, "layers.%d.self_attn.sinks", b->layer);
+    return (tess_attention_conf){
+        .heads = c->heads,
+        .groups = groups_of(c),
+        .scale = (float)(b->traits->scaled ? 1 / sqrt(c->query_scalar) : c->attention_by),
+        .dropout = (float)c->attention_dropout,
+        .causal = true,
+        .window = slides(b) ? c->window : 0,
+        .cap = (float)c->attention_cap,
+        .bounds = b->in->bounds,
+        .sinks = b->traits->sinks ? tess_param(b->g, sinks, c->heads, 1, TESS_NORMAL((float)c->common.init)) : NULL,
+        .cache = b->in->cache};
 }
 
 /* q, k and v side by side, as one matrix makes them. */
@@ -212,7 +221,23 @@ static tess_tensor *expert(const struct block *b, const char *name, tess_tensor 
     snprintf(full, sizeof full, "layers.%d.%s", b->layer, name);
     tess_tensor *stack =
         tess_param_stack(b->g, full, b->c->experts.count, rows, columns, TESS_NORMAL((float)b->c->common.init));
-    return tess_expert_linear(x, weights, stack);
+    tess_tensor *y = tess_expert_linear(x, weights, stack);
+    if (b->traits->up) return y;
+    snprintf(full, sizeof full, "layers.%d.%s_bias", b->layer, name);
+    return tess_expert_bias(y, weights, tess_param(b->g, full, b->c->experts.count, rows, TESS_ZERO));
+}
+
+/* What experts make between their matrices: (B, T*k, inner). */
+static tess_tensor *gated(const struct block *b, tess_tensor *places, tess_tensor *weights)
+{
+    const tess_decoder_config *c = b->c;
+    const int64_t width = c->width, inner = c->experts.inner;
+    if (!b->traits->up)
+        return tess_swiglu_clamped(expert(b, b->traits->gate, places, weights, 2 * inner, width),
+                                   (float)c->experts.sharp, (float)c->experts.limit);
+    tess_tensor *gate = expert(b, b->traits->gate, places, weights, inner, width);
+    tess_tensor *up = expert(b, b->traits->up, places, weights, inner, width);
+    return tess_mul(tess_activate(gate, c->activation), up);
 }
 
 /* Experts in the place of an MLP: each is a gated MLP, and a row passes through c->experts.chosen of them. */
@@ -220,21 +245,15 @@ static tess_tensor *experts(const struct block *b, tess_tensor *x)
 {
     const tess_decoder_config *c = b->c;
     const tess_decoder_traits *t = b->traits;
-    const int64_t width = c->width, inner = c->experts.inner;
-    char name[128];
-    snprintf(name, sizeof name, "layers.%d.%s.weight", b->layer, t->router);
-    tess_tensor *router = tess_param(b->g, name, c->experts.count, width, TESS_NORMAL((float)c->common.init));
-    tess_tensor *logits = tess_name(tess_linear(x, router, NULL), "%s", name);                          // (B, T, E)
+    tess_tensor *logits = dense(b, t->router, x, c->width, c->experts.count, !t->up);                   // (B, T, E)
     tess_tensor *weights = tess_route(logits, c->experts.chosen, c->experts.normalised, b->in->bounds); // (B, T, k)
     if (b->in->routed && c->experts.balanced) {
         b->in->routed->statistics = tess_balance(logits, weights, b->in->routed->statistics);
         b->in->routed->weight = c->experts.balance;
     }
-    tess_tensor *places = tess_dispatch(x, weights); // (B, T*k, C)
-    tess_tensor *gate = expert(b, t->gate, places, weights, inner, width);
-    tess_tensor *up = expert(b, t->up, places, weights, inner, width);
-    tess_tensor *y = tess_mul(tess_activate(gate, c->activation), up);          // (B, T*k, inner)
-    return tess_combine(expert(b, t->down, y, weights, width, inner), weights); // (B, T, C)
+    tess_tensor *places = tess_dispatch(x, weights);                                          // (B, T*k, C)
+    tess_tensor *y = gated(b, places, weights);                                               // (B, T*k, inner)
+    return tess_combine(expert(b, t->down, y, weights, c->width, c->experts.inner), weights); // (B, T, C)
 }
 
 static tess_tensor *mlp(const struct block *b, tess_tensor *x)

@@ -27,8 +27,9 @@ typedef struct tess_decoder_config {
         int64_t count, chosen, inner, normalised;
         int64_t balanced; /* a loss draws rows to all of them alike, of this weight: */
         double balance, jitter;
-        int64_t every;     /* every n-th layer has experts */
-        tess_layers dense; /* layers without experts all the same */
+        double sharp, limit; /* of experts whose gate and up are neighbours: their function's (tess_swiglu_clamped) */
+        int64_t every;       /* every n-th layer has experts */
+        tess_layers dense;   /* layers without experts all the same */
     } experts;
 } tess_decoder_config;
 extern const tess_field tess_decoder_fields[];
@@ -50,7 +51,9 @@ typedef struct tess_decoder_traits {
     bool some_dense;         /* experts may be in some layers only */
     const char *count;       /* what the number of experts is called; NULL: there are none */
     const char *router, *gate, *up,
-        *down; /* experts' parameters behind the layer's name; a star is an expert's number */
+        *down;  /* experts' parameters behind the layer's name; a star is an expert's number. Without up, gate has both,
+                   in turns, and all of them have biases, the experts' as NAME_bias */
+    bool sinks; /* attention has sinks */
 } tess_decoder_traits;
 
 /* The words of layer_types; the second one has a window. */

@@ -136,6 +136,52 @@ const tess_family tess_family_qwen3_moe = {.type = "qwen3_moe",
                                            .traits = &qwen3_moe_traits,
                                            TESS_DECODER_FAMILY};
 
+/* ---- gpt-oss: attention has sinks, every second layer slides, and all that experts and routers add has biases ---- */
+
+static const tess_field gpt_oss[] = {
+    {"vocab_size", TESS_FIELD_INT, AT(common.vocab), 201088, 1, NULL},
+    {"hidden_size", TESS_FIELD_INT, AT(width), 2880, 1, NULL},
+    {"intermediate_size", TESS_FIELD_INT, AT(experts.inner), 2880, 1, NULL},
+    {"num_hidden_layers", TESS_FIELD_INT, AT(common.layers), 36, 1, NULL},
+    {"num_attention_heads", TESS_FIELD_INT, AT(heads), 64, 1, NULL},
+    {"num_key_value_heads", TESS_FIELD_OPTIONAL, AT(groups), 8, 1, NULL},
+    {"head_dim", TESS_FIELD_OPTIONAL, AT(dim), 64, 1, NULL},
+    {"hidden_act", TESS_FIELD_ONLY, 0, 0, 0, "\"silu\""},
+    {"rms_norm_eps", TESS_FIELD_REAL, AT(eps), 1e-5, 0, NULL},
+    {"max_position_embeddings", TESS_FIELD_INT, AT(rotary.trained_positions), 131072, 1, NULL},
+    {"rope_theta", TESS_FIELD_REAL, AT(rotary.base), 150000, 1, NULL},
+    {"rope_parameters.rope_type", TESS_FIELD_CHOICE, AT(rotary.kind), TESS_ROTARY_UNSAID, 0, TESS_ROTARY_KINDS},
+    {"attention_bias", TESS_FIELD_BOOL, AT(attention_bias), 1, 0, NULL},
+    {"sliding_window", TESS_FIELD_OPTIONAL, AT(window), 128, 1, NULL},
+    {"layer_types", TESS_FIELD_LAYERS, AT(sliding), 0, 0, TESS_DECODER_LAYER_TYPES},
+    {"num_local_experts", TESS_FIELD_INT, AT(experts.count), 128, 2, NULL},
+    {"num_experts", TESS_FIELD_ALIAS, 0, 0, 0, "num_local_experts"},
+    {"num_experts_per_tok", TESS_FIELD_INT, AT(experts.chosen), 4, 1, NULL},
+    {"swiglu_alpha", TESS_FIELD_REAL, AT(experts.sharp), 1.702, 0, NULL},
+    {"swiglu_limit", TESS_FIELD_OPTIONAL_REAL, AT(experts.limit), 7, 0, NULL},
+    {"output_router_logits", TESS_FIELD_BOOL, AT(experts.balanced), 0, 0, NULL},
+    {"router_aux_loss_coef", TESS_FIELD_TRAINING, AT(experts.balance), 0.001, 0, NULL},
+    {"quantization_config", TESS_FIELD_OBJECT, 0, 0, 0, NULL},
+    {"quantization_config.quant_method", TESS_FIELD_ONLY, 0, 0, 0, "\"mxfp4\""},
+    END};
+/* The second and third say what num_experts_per_tok and original_max_position_embeddings do. */
+static const char gpt_oss_ignored[] =
+    "quantization_config.modules_to_not_convert experts_per_token initial_context_length";
+static const tess_decoder_traits gpt_oss_traits = {.count = "num_local_experts",
+                                                   .normalised = true,
+                                                   .full_every = 2,
+                                                   .sinks = true,
+                                                   .router = "mlp.router",
+                                                   .gate = "mlp.experts.gate_up_proj",
+                                                   .down = "mlp.experts.down_proj"};
+const tess_family tess_family_gpt_oss = {.type = "gpt_oss",
+                                         .architecture = "GptOssForCausalLM",
+                                         .field = gpt_oss,
+                                         .ignored = gpt_oss_ignored,
+                                         .traits = &gpt_oss_traits,
+                                         .stacked = "*.mlp.experts.gate_up_proj *.mlp.experts.down_proj",
+                                         TESS_DECODER_FAMILY};
+
 /* ---- Phi-3, 3.5 and 4: a Llama whose q, k and v are one matrix, gate and up another ---- */
 
 static const tess_field phi3[] = {

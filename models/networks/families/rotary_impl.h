@@ -3,8 +3,9 @@
 #define TESS_ROTARY_IMPL_H
 #include "models/networks/families/families.h"
 
-/* As in tess_rope_kind, and more; SU is an earlier name of longrope. */
-enum { TESS_ROTARY_DYNAMIC = TESS_ROPE_LONG + 1, TESS_ROTARY_SU };
+/* As in tess_rope_kind, and more; SU is an earlier name of longrope, UNSAID a preset of families whose
+ * config.json must name a kind. */
+enum { TESS_ROTARY_DYNAMIC = TESS_ROPE_LONG + 1, TESS_ROTARY_SU, TESS_ROTARY_UNSAID };
 #define TESS_ROTARY_KINDS "default linear llama3 yarn longrope dynamic"
 
 /* Comes behind the tess_common in the struct of a family that is `rotary`; in the order of tess_rotary_fields. What

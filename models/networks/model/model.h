@@ -111,9 +111,11 @@ struct tess_family {
     tess_tensor *(*label_rows)(const void *numbers, tess_graph *g, const tess_network *in, tess_tensor *x);
     tess_head (*label_head)(const void *numbers, tess_graph *g);
     const char *transposed; /* stored (in, out) */
-    const char *bare;       /* stored without the prefix */
-    const char *extra;      /* stored, no parameters, and may be left alone */
-    const char *fresh;      /* parameters that files may lack, and which are drawn then */
+    const char
+        *stacked;      /* stacks that are one tensor, (members, in, out), or MXFP4's two, NAME_blocks and NAME_scales */
+    const char *bare;  /* stored without the prefix */
+    const char *extra; /* stored, no parameters, and may be left alone */
+    const char *fresh; /* parameters that files may lack, and which are drawn then */
 };
 
 /* ---- what families describe networks with (common.c) ------------------------------------------------------------- */
@@ -184,7 +186,7 @@ bool tess_names_have(const char *list, const char *name);
 /* Returns whether files store a parameter (in, out). */
 static inline bool tess_model_turned(const tess_model *m, const char *name)
 {
-    return tess_names_have(m->family->transposed, name);
+    return tess_names_have(m->family->transposed, name) || tess_names_have(m->family->stacked, name);
 }
 
 /* Writes what lies beside a model's weights where these are as its own directory has them, but for adapters folded in.
@@ -192,8 +194,16 @@ static inline bool tess_model_turned(const tess_model *m, const char *name)
 tess_status tess_model_save_merged(const tess_model *m, const char *dir) TESS_NODISCARD;
 /* Removes weights and all beside them of what could not be written whole. */
 void tess_model_remove(const char *dir);
-/* Writes the name in files of one matrix of a stack: the star in the stack's name becomes the member's number. */
-void tess_model_member(const char *name, int64_t member, char out[static 512]);
+/* Returns whether files store the tensor t of such a parameter so. */
+static inline bool tess_model_turned_in(const tess_model *m, const char *name, const tess_safetensor *t)
+{
+    return tess_model_turned(m, name) && t->dtype != TESS_ST_MXFP4;
+}
+/* Opens the tensors of the model's files, stacks as matrices. */
+tess_status tess_model_tensors(const tess_model *m, tess_safetensors **set) TESS_NODISCARD;
+/* Writes the name of one matrix of a stack among them: the star in the stack's name becomes the member's number, which
+ * follows the name of one that is one tensor in files. */
+void tess_model_member(const tess_model *m, const char *name, int64_t member, char out[static 512]);
 /* Returns the tensor of a model's files that a parameter is; NULL: they lack it. */
 const tess_safetensor *tess_model_tensor(const tess_model *m, const tess_safetensors *set, const char *name);
 /* Returns whether a parameter is written: with adapters what is trained alone. */
