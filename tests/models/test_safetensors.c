@@ -458,6 +458,104 @@ TEST(nothing_there)
     end_dir(dir);
 }
 
+/* ---- stacks ---- */
+
+static bool is_stack(const void *context, const char *name)
+{
+    return !strcmp(name, context);
+}
+
+/* Matrices that are one tensor of a file, between others, and are matrices again. */
+TEST(stacks)
+{
+    enum { MEMBERS = 3, ROWS = 5, COLS = 4, N = ROWS * COLS };
+    for (int k = 0; k < 2; k++) {
+        char *dir = new_dir();
+        float values[N], got[N];
+        tess_safetensors *s;
+        /* One file, and several, of which the stack has one. */
+        tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "model", k ? 100 : TESS_SAFETENSORS_SHARD);
+        CHECK_EQ(tess_safetensors_declare(w, "a", TESS_F32, 2, (int64_t[]){ROWS, COLS}), 0);
+        CHECK_EQ(tess_safetensors_declare_stack(w, "m", TESS_ST_BF16, MEMBERS, (int64_t[]){ROWS, COLS}), 1);
+        CHECK_EQ(tess_safetensors_declare(w, "z", TESS_F32, 2, (int64_t[]){ROWS, COLS}), 1 + MEMBERS);
+        CHECK_EQ(tess_safetensors_writer_begin(w), TESS_OK);
+        for (int t = 0; t < MEMBERS + 2; t++) {
+            for (int i = 0; i < N; i++) values[i] = element(t, i);
+            CHECK_EQ(tess_safetensors_write(w, (size_t)t, 0, ROWS, 0, COLS, values), TESS_OK);
+        }
+        CHECK_EQ(tess_safetensors_writer_end(w, TESS_OK), TESS_OK);
+        CHECK_EQ(tess_safetensors_open(dir, &s), TESS_OK);
+        CHECK_EQ(tess_safetensors_count(s), 3);
+        const tess_safetensor *m = tess_safetensors_find(s, "m");
+        CHECK(m && m->rank == 3 && m->dims[0] == MEMBERS && m->dims[1] == ROWS && m->dims[2] == COLS);
+        CHECK_EQ(tess_safetensors_unstack(s, is_stack, "m"), TESS_OK);
+        CHECK_EQ(tess_safetensors_count(s), MEMBERS + 2);
+        static const char *const names[] = {"a", "m.0", "m.1", "m.2", "z"};
+        for (int t = 0; t < MEMBERS + 2; t++) {
+            const tess_safetensor *x = tess_safetensors_find(s, names[t]);
+            CHECK(x && x->rank == 2 && x->dims[0] == ROWS && x->elements == N);
+            CHECK_EQ(tess_safetensor_read(x, 0, N, got), TESS_OK);
+            for (int i = 0; i < N; i++) CHECK(got[i] == element(t, i));
+            tess_safetensor_forget(x);
+        }
+        tess_safetensors_close(s);
+        CHECK_EQ(end_dir(dir), k ? 4 : 1);
+    }
+}
+
+/* Byte i of what follows a header is i: codes of bytes 0 to 63, and exponents. */
+TEST(blocks_of_four_bits)
+{
+    static const float value[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, 0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+#define MXFP4(shape, scales)                                                                                           \
+    "{\"m_blocks\": " ENTRY("U8", shape, "0", "64") ", \"m_scales\": " ENTRY("U8", scales, "64", "68") "}"
+    tess_safetensors *s;
+    uint8_t *file;
+    float got[64];
+    CHECK_EQ(open_header(MXFP4("[2,1,2,16]", "[2,1,2]"), 68, &s, &file), TESS_OK);
+    for (int i = 0; i < 4; i++) file[8 + strlen(MXFP4("[2,1,2,16]", "[2,1,2]")) + 64 + (size_t)i] = (uint8_t)(125 + i);
+    CHECK_EQ(tess_safetensors_unstack(s, is_stack, "m"), TESS_OK);
+    CHECK_EQ(tess_safetensors_count(s), 2);
+    for (int k = 0; k < 2; k++) {
+        const tess_safetensor *m = tess_safetensors_find(s, k ? "m.1" : "m.0");
+        CHECK(m && m->rank == 2 && m->dims[0] == 1 && m->dims[1] == 64 && m->elements == 64);
+        for (int from = 0; from < 64; from += 23) {
+            CHECK_EQ(tess_safetensor_read(m, from, 64 - from, got), TESS_OK);
+            for (int i = from; i < 64; i++) {
+                const int byte = 32 * k + i / 2, code = i % 2 ? byte >> 4 : byte & 15, exponent = 2 * k + i / 32 - 2;
+                CHECK(got[i - from] == ldexpf(value[code], exponent));
+            }
+        }
+    }
+    tess_safetensors_close(s);
+    free(file);
+    static const struct {
+        const char *header, *error;
+    } bad[] = {
+        {MXFP4("[2,1,2,16]", "[2,2]"), "m_blocks: expected MXFP4: U8 (members,rows,blocks,16)"},
+        {MXFP4("[2,1,4,8]", "[2,1,2]"), "m_blocks: expected MXFP4"},
+        {"{\"m_blocks\": " ENTRY("U8", "[2,1,2,16]", "0", "64") ", \"n\": " ENTRY("U8", "[4]", "64", "68") "}",
+         "m_blocks: has no m_scales beside it"},
+        {"{\"m\": " ENTRY("F32", "[17]", "0", "68") "}", "m: has 1 dimensions (expected 3: a stack of matrices)"},
+        {"{\"m_blocks\": " ENTRY("F32", "[2,1,8]", "0", "64") ", \"m_scales\": " ENTRY("U8", "[2,1,2]", "64", "68") "}",
+         "m_blocks: expected MXFP4"},
+    };
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        CHECK_EQ(open_header(bad[k].header, 68, &s, &file), TESS_OK);
+        CHECK_EQ(tess_safetensors_unstack(s, is_stack, "m"), TESS_INVALID);
+        CHECK_HAS(tess_error_text(), bad[k].error);
+        tess_error_clear();
+        tess_safetensors_close(s);
+        free(file);
+    }
+    /* What is no stack keeps its name, whatever that ends with. */
+    CHECK_EQ(open_header(MXFP4("[64]", "[4]"), 68, &s, &file), TESS_OK);
+    CHECK_EQ(tess_safetensors_unstack(s, is_stack, "other"), TESS_OK);
+    CHECK(tess_safetensors_find(s, "m_blocks") && tess_safetensors_find(s, "m_scales"));
+    tess_safetensors_close(s);
+    free(file);
+}
+
 /* ---- elements ---- */
 
 TEST(conversions)

@@ -58,6 +58,10 @@ static const char mixtral[] =
     "{\"model_type\": \"mixtral\", \"vocab_size\": 1009, \"num_hidden_layers\": 3, \"hidden_size\": 200,"
     "\"intermediate_size\": 160, \"num_attention_heads\": 10, \"num_key_value_heads\": 5, \"num_local_experts\": 7,"
     "\"output_router_logits\": true, \"router_aux_loss_coef\": 0.1}";
+static const char gpt_oss[] =
+    "{\"model_type\": \"gpt_oss\", \"vocab_size\": 1009, \"num_hidden_layers\": 3, \"hidden_size\": 200,"
+    "\"intermediate_size\": 160, \"num_attention_heads\": 10, \"num_key_value_heads\": 5, \"head_dim\": 20,"
+    "\"num_local_experts\": 7, \"sliding_window\": 40, \"rope_scaling\": {\"rope_type\": \"default\"}}";
 static const char qwen3_moe[] =
     "{\"model_type\": \"qwen3_moe\", \"vocab_size\": 1009, \"num_hidden_layers\": 4, \"hidden_size\": 200,"
     "\"intermediate_size\": 520, \"num_attention_heads\": 10, \"num_key_value_heads\": 5, \"head_dim\": 16,"
@@ -230,8 +234,8 @@ TEST(a_second_run_is_as_the_first)
 /* A cap with a disk, recomputed, layer by layer. */
 TEST(other_families_too)
 {
-    static const char *const others[] = {qwen3_moe, gemma2, gpt_neox, llama,   qwen3,
-                                         mixtral,   gemma3, olmo2,    smollm3, granite};
+    static const char *const others[] = {qwen3_moe, gemma2, gpt_neox, llama,   qwen3,  mixtral,
+                                         gemma3,    olmo2,  smollm3,  granite, gpt_oss};
     for (int k = 0; k < (SANITIZED ? 2 : (int)(sizeof others / sizeof *others)); k++) {
         model = others[k];
         struct outcome whole = run(TESS_BF16, (struct layout){0}, 1, TESS_MACHINE_DEFAULT);

@@ -28,7 +28,7 @@ tess_safetensor *tess_safetensors_add(tess_safetensors *s);
 
 /* ---- safetensors.c, stacks.c ------------------------------------------------------------------------------------- */
 
-/* Puts the tensors in the order of names, of which no two are the same. */
+/* Puts the tensors in the order of names; two of one name are TESS_INVALID. */
 tess_status tess_safetensors_sort(tess_safetensors *s) TESS_NODISCARD;
 /* Reads n elements of MXFP4. */
 void tess_mxfp4_read(const tess_safetensor *t, int64_t first, int64_t n, float *out);

@@ -119,7 +119,7 @@ static void plan_shards(tess_safetensors_writer *w)
     w->end = tess_alloc((w->count + 1) * sizeof *w->end);
     for (size_t i = 0; i < w->count; i++) {
         const uint64_t all = w->tensor[i].bytes * (uint64_t)w->tensor[i].members;
-        if (bytes && bytes + all > w->shard_bytes) w->end[w->shards++] = i, bytes = 0;
+        if (bytes && w->tensor[i].members && bytes + all > w->shard_bytes) w->end[w->shards++] = i, bytes = 0;
         bytes += all;
         w->tensor[i].shard = w->shards;
     }
