@@ -1,15 +1,19 @@
-/* Any bytes as a safetensors file: it is refused, or every element that it offers can be read. */
+/* Any bytes as a safetensors file: it is refused, or every element that it offers can be read, and so can those of its
+ * stacks. */
 #include "models/files/safetensors/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
 int fuzz_taken;
 const int fuzz_cases = 20000;
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+static bool is_stack(const void *context, const char *name)
 {
-    tess_safetensors *s;
-    if (tess_safetensors_view("fuzz", data, bytes, &s) != TESS_OK) return 0;
-    fuzz_taken++;
+    (void)context;
+    return name[0] == 'm';
+}
+
+static void read_all(const tess_safetensors *s)
+{
     for (size_t i = 0; i < tess_safetensors_count(s); i++) {
         const tess_safetensor *t = tess_safetensors_at(s, i);
         float out[64];
@@ -19,6 +23,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         for (int64_t e = 0; e < t->elements; e += 64)
             if (tess_safetensor_read(t, e, t->elements - e < 64 ? t->elements - e : 64, out) != TESS_OK) break;
     }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    tess_safetensors *s;
+    if (tess_safetensors_view("fuzz", data, bytes, &s) != TESS_OK) return 0;
+    fuzz_taken++;
+    read_all(s);
+    if (tess_safetensors_unstack(s, is_stack, NULL) == TESS_OK) read_all(s);
     tess_safetensors_close(s);
     return 0;
 }
