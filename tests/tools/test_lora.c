@@ -123,6 +123,39 @@ TEST(lengths_are_trained_beside_adapters)
           "rslora: 1, but the adapter in out/model has 0 (leave it out)");
 }
 
+static bool has_text(const char *path, const char *part)
+{
+    char *text = read_file(path, NULL);
+    const bool has = text && strstr(text, part);
+    free(text);
+    return has;
+}
+
+/* What it becomes has experts of plain numbers, as a checkpoint's model has. */
+TEST(a_base_may_be_stored_in_four_bits)
+{
+    static const char base[] = TESS_FIXTURES "/families/gpt-oss-mxfp4";
+    fresh();
+    write_text("run.json",
+               "{\"model\": \"" TESS_FIXTURES "/families/gpt-oss-mxfp4\", \"data\": {\"train\": \"" TESS_FIXTURES
+               "/families/tokens.bin\", \"valid\": \"" TESS_FIXTURES "/families/tokens.bin\", \"seq_length\": 21},\n"
+               " \"output\": \"out\", \"overwrite\": true, \"train_batch_size\": 3, \"steps\": 3,\n"
+               " \"optimizer\": {\"params\": {\"lr\": 0.01}}}\n");
+    DONE("train", "run.json", "lora.r=4", "lora.targets=[\"q_proj\", \"v_proj\"]");
+    CHECK(has_text("out/model/adapter_config.json", "\"fan_in_fan_out\": false"));
+    DONE("eval", "run.json", "model=out/model");
+    const double adapted = last_loss();
+    DONE("merge", base, "out/model", "merged");
+    CHECK(exists("merged/config.json") && !has_text("merged/config.json", "quantization_config"));
+    DONE("eval", "run.json", "model=merged");
+    if (!(fabs(last_loss() - adapted) < 2e-6))
+        CHECK_SAY("the merged model's loss is %.7f, it was %.7f", last_loss(), adapted);
+    DONE("train", "run.json", "output=plain", "checkpoint.dir=ck");
+    CHECK(exists("plain/model/config.json") && !has_text("plain/model/config.json", "quantization_config"));
+    DONE("export", "ck/step-00000003", "exported");
+    CHECK(same_file("exported/model.safetensors", "plain/model/model.safetensors"));
+}
+
 TEST(the_base_has_no_states)
 {
     setup("{\"r\": 4}");
