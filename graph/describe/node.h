@@ -167,6 +167,8 @@ struct tess_op {
     int table_bias;   /* the input that has an element for each of these rows; 0: none */
     bool table_parts; /* with some of the rows the op makes a part of its result, and the parts add up */
     int stack;        /* the input that is a stack of matrices, replicated on all ranks; 0: none */
+    int replicated;   /* with TESS_COLUMNS_SAME: the parameter that all ranks have, and find a part of its gradient; 0:
+                         none */
     bool by_rows;     /* a row of the output depends on the same row of the inputs alone */
     bool by_places;   /* it is not by_rows, as ops of experts, but works on spans of sequences */
     bool quantized;   /* the matrix in[1] may be quantized */

@@ -186,7 +186,7 @@ TEST(two_graphs_do_not_mix)
 
 TEST(shapes_that_do_not_fit)
 {
-    for (int k = 0; k < 39; k++) {
+    for (int k = 0; k < 42; k++) {
         struct base b = base();
         tess_tensor *x = b.x, *y = NULL, *one = tess_param(b.g, "one", 12, 1, TESS_ONE);
         const char *part = "";
@@ -228,6 +228,13 @@ TEST(shapes_that_do_not_fit)
             part = "of each 2 heads 1 turn, but there are 3";
         if (k == 38)
             y = tess_swiglu(tess_linear(x, tess_param(b.g, "odd", 7, 12, TESS_ZERO), NULL)), part = "two halves";
+        if (k == 39)
+            y = tess_attention(x, x, x, (tess_attention_conf){.heads = 2, .sinks = one}),
+            part = "the sinks must be a parameter (2) of one tile";
+        if (k == 40)
+            y = tess_attention(x, x, x, (tess_attention_conf){.heads = 12, .sinks = x}),
+            part = "the sinks must be a parameter (12)";
+        if (k == 41) y = tess_swiglu_clamped(x, 1.702f, 0), part = "expected a limit above 0, and a finite factor";
         if (k == 25) y = tess_rmsnorm(x, one, -1), part = "eps is -1, expected a number from 0";
         if (k == 26) y = tess_layernorm(x, one, one, -1e-5f), part = "eps is -1e-05";
         if (k == 27) y = tess_layernorm(x, one, one, NAN), part = "eps is";
@@ -246,7 +253,7 @@ TEST(shapes_that_do_not_fit)
 
 TEST(experts_that_do_not_fit)
 {
-    for (int k = 0; k < 16; k++) {
+    for (int k = 0; k < 18; k++) {
         struct base b = base();
         tess_tensor *x = b.x, *y = NULL;
         tess_tensor *logits = tess_linear(x, tess_param(b.g, "router", 4, 12, TESS_ZERO), NULL);
@@ -260,6 +267,8 @@ TEST(experts_that_do_not_fit)
         if (k == 4) y = tess_dispatch(x, x), part = "those that tess_route returned";
         if (k == 5) y = tess_dispatch(places, weights), part = "x must be (B,T,C)";
         if (k == 6) y = tess_expert_linear(places, weights, b.w), part = "a stack of as many matrices";
+        if (k == 16) y = tess_expert_bias(places, weights, b.w), part = "the bias (experts,C)";
+        if (k == 17) y = tess_expert_bias(places, x, b.w), part = "those that tess_route returned";
         if (k == 7)
             y = tess_expert_linear(places, weights, tess_param_stack(b.g, "s", 3, 8, 12, TESS_ZERO)), part = "a stack";
         if (k == 8)

@@ -89,6 +89,7 @@ static void split_columns(tess_region *r, const tess_node *n, const tess_split *
     for (int k = 0; k <= n->inputs; k++) {
         const tess_tensor *t = k ? n->in[k - 1] : n->out;
         if (!t || t->kind == TESS_KIND_INPUT) continue;
+        if (k > 1 && k - 1 == n->op->replicated) continue; /* TESS_HAS_ALL */
         s->has[k] = TESS_HAS_SOME;
         s->of[k] = *is;
         if (is->runs == 1) s->of[k].length[0] = t->dim[2]; /* tensors side by side are one to it */
@@ -113,8 +114,9 @@ static void count_reads(tess_region *r)
 {
     for (int k = 0; k < r->g->nodes; k++) {
         const tess_node *n = r->g->node[k];
-        for (int i = 0; i < n->inputs && r->node[k] && n->op->split; i++)
-            if (n->in[i] && r->node[k]->has[i + 1] == TESS_HAS_ALL) r->reads[n->in[i]->id]++;
+        for (int i = 0; i < n->inputs && r->node[k] && (n->op->split || n->op->replicated); i++)
+            if (n->in[i] && (n->op->split || i == n->op->replicated) && r->node[k]->has[i + 1] == TESS_HAS_ALL)
+                r->reads[n->in[i]->id]++;
     }
 }
 

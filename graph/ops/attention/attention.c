@@ -214,6 +214,7 @@ const tess_op tess_op_attention = {
     .units = {units, beside, keep},
     .by_rows = true,
     .bounds = BOUNDS,
+    .replicated = SINKS,
     .sends = sends,
     .slow = slow,
 };
