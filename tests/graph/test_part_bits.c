@@ -17,7 +17,7 @@ static tess_tensor *param(const char *name, int64_t rows, int64_t columns, tess_
     return tess_param(g, name, rows, columns, init);
 }
 
-/* Layernorm with a mlp of gelu, rmsnorm with one of silu, dropout, attention of grouped heads. */
+/* Layernorm with a mlp of gelu, rmsnorm with one of silu, dropout, attention of grouped heads with sinks. */
 static tess_tensor *describe(tess_dtype t)
 {
     const tess_init some = TESS_NORMAL(0.05f);
@@ -29,7 +29,9 @@ static tess_tensor *describe(tess_dtype t)
     tess_tensor *x = tess_embedding(ids, table, param("positions", T, C, some));
     h = tess_layernorm(x, param("n1", C, 1, TESS_ONE), param("b1", C, 1, TESS_ZERO), 1e-5f);
     h = tess_linear(h, param("qkv", 2 * C, C, some), param("qkv.b", 2 * C, 1, some));
-    h = tess_attention_packed(h, (tess_attention_conf){.heads = 6, .groups = 3, .causal = true, .bounds = bounds});
+    h = tess_attention_packed(
+        h, (tess_attention_conf){
+               .heads = 6, .groups = 3, .causal = true, .bounds = bounds, .sinks = param("sinks", 6, 1, some)});
     tess_name(h, "seen");
     x = tess_add(x, tess_dropout(h, 0.1f));
     h = tess_linear(x, param("up", 4 * C, C, some), param("up.b", 4 * C, 1, some));
