@@ -189,6 +189,56 @@ TEST(conversations)
     refused(lines, &c, "\"messages\" are for models that go on with a text");
 }
 
+static void check_pair(const char *line, const tess_data_conf *c, const char *const ids[2],
+                       const char *const targets[2])
+{
+    tess_data *d = open_text(line, NULL, c);
+    if (!d) return;
+    for (int k = 0; k < 2; k++) {
+        int32_t id[T], target[T];
+        CHECK_EQ(tess_data_get(d, 0, &(tess_sample){.ids = id, .targets = target, .rejected = k}), TESS_OK);
+        check_list("ids", id, T, ids[k]);
+        check_list("targets", target, T, targets[k]);
+    }
+    CHECK_EQ(tess_data_samples(d), 1);
+    tess_data_close(d);
+}
+
+/* Pairs as texts, as messages, and as messages that begin alike: the same two sequences. */
+TEST(pairs)
+{
+    static const char template[] = "{% for m in messages %}{{ m.role[0] }}{{ m.content }}{% endfor %}"
+                                   "{% if add_generation_prompt %}a{% endif %}";
+#define USER "{\"role\": \"user\", \"content\": \"b\"}"
+#define SAYS "{\"role\": \"assistant\", \"content\": "
+    static const char *const ids[] = {"117 98 97 99 0 0", "117 98 97 100 101 0"}, *const targets[] = {
+                                                                                      "-100 -100 99 -100 -100 -100",
+                                                                                      "-100 -100 100 101 -100 -100"};
+    struct tess_chat *chat = NULL;
+    CHECK_EQ(tess_chat_of("mine", template, &chat), TESS_OK);
+    tess_data_conf c = causal;
+    c.pairs = true;
+    c.chat = chat;
+    check_pair("{\"prompt\": \"uba\", \"chosen\": \"c\", \"rejected\": \"de\"}\n", &c, ids, targets);
+    check_pair("{\"prompt\": [" USER "], \"chosen\": [" SAYS "\"c\"}], \"rejected\": [" SAYS "\"de\"}]}\n", &c, ids,
+               targets);
+    check_pair("{\"chosen\": [" USER ", " SAYS "\"c\"}], \"rejected\": [" USER ", " SAYS "\"de\"}]}\n", &c, ids,
+               targets);
+    check_pair("{\"prompt\": \"b\", \"chosen\": [" USER ", " SAYS "\"c\"}], \"rejected\": [" USER ", " SAYS
+               "\"de\"}]}\n",
+               &c, ids, targets);
+    refused("{\"chosen\": [" SAYS "\"c\"}], \"rejected\": [" SAYS "\"d\"}]}\n", &c,
+            "begin with no message that they share");
+    refused("{\"chosen\": [" USER ", " SAYS "\"c\"}], \"rejected\": [" USER "]}\n", &c,
+            "\"rejected\" has no message to learn from");
+    refused("{\"prompt\": \"u\", \"chosen\": \"c\", \"rejected\": 3}\n", &c,
+            "\"rejected\" is neither a text nor a list of messages");
+    refused("{\"prompt\": \"u\", \"chosen\": \"c\", \"rejected\": \"defghij\"}\n", &c, "more than data.seq_length 6");
+    c.truncate = true; /* what is left of the longer one has no target */
+    refused("{\"prompt\": \"ubabab\", \"chosen\": \"c\", \"rejected\": \"d\"}\n", &c, "without a target");
+    tess_chat_free(chat);
+}
+
 /* What a line draws a loss for, as letters; '-' is none. */
 static void check_words(const char *line, const tess_data_conf *c, const char *ids, const char *learned)
 {

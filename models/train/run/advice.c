@@ -100,7 +100,7 @@ void tess_run_say_padding(const tess_run *r, const tess_data *train, const tess_
                   "data.seq_length=%llu computes the same without it",
                   (unsigned long long)longest, 100 * share, (long long)r->length, (unsigned long long)longest);
     else
-        tess_note("data.seq_length: %.0f%% of the batches is padding, since samples are shorter than %lld tokens"
-                  " (data.pack_examples=true lets them share samples)",
-                  100 * share, (long long)r->length);
+        tess_note("data.seq_length: %.0f%% of the batches is padding, since samples are shorter than %lld tokens%s",
+                  100 * share, (long long)r->length,
+                  r->sequences > 1 ? "" : " (data.pack_examples=true lets them share samples)");
 }
