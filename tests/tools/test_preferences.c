@@ -102,6 +102,15 @@ TEST(the_same_bits_under_a_cap_on_ranks_and_after_a_resume)
     DONE("train", "run.json", "output=on", "checkpoint.dir=ck4", "steps=2");
     DONE("train", "run.json", "output=on", "checkpoint.dir=ck4", "overwrite=false", "--resume");
     CHECK(same_file("on/model/model.safetensors", TINY_WEIGHTS));
+    FAILS(2,
+          ("train", "run.json", "output=on", "checkpoint.dir=ck4", "overwrite=false", "steps=6", "--resume",
+           "data.seq_length=24"),
+          "on/reference.safetensors: has scores of sequences of 32 tokens, but data.seq_length is 24 (go on with 32,");
+    write_pairs("other.jsonl", 13, 6);
+    FAILS(2,
+          ("train", "run.json", "output=on", "checkpoint.dir=ck4", "overwrite=false", "steps=6", "--resume",
+           "data.valid=other.jsonl"),
+          "on/reference.safetensors: has scores of other data than data.train and data.valid (go on with the same,");
     remove("on/reference.safetensors");
     FAILS(2, ("train", "run.json", "output=on", "checkpoint.dir=ck4", "overwrite=false", "steps=6", "--resume"),
           "on/reference.safetensors");
@@ -122,6 +131,22 @@ TEST(the_same_bits_with_late_updates_and_in_spans)
     CHECK(same_file("capped/reference.safetensors", "out/reference.safetensors"));
 }
 
+TEST(half_precisions_learn)
+{
+    static const char *const kinds[] = {"bf16.enabled=true", "fp16.enabled=true"};
+    static const char *const losses[] = {"preference.loss=dpo", "preference.loss=orpo"};
+    setup("dpo", "");
+    for (int k = 0; k < 2; k++)
+        for (int l = 0; l < 2; l++) {
+            DONE("train", "run.json", losses[l], "steps=30", "output=full");
+            DONE("train", "run.json", losses[l], kinds[k], "steps=30");
+            const double full = number_at("full/metrics.jsonl", 0, "loss");
+            CHECK_NEAR(number_at("out/metrics.jsonl", 0, "loss"), full, 0.03 * full);
+            CHECK(number_at("out/metrics.jsonl", 29, "loss") < 0.9 * full);
+            CHECK(number_at("out/metrics.jsonl", 29, "margin") > 0.01);
+        }
+}
+
 /* Of adapters, which begin as nothing, the reference is their base. */
 TEST(adapters_have_their_base_as_a_reference)
 {
@@ -131,6 +156,18 @@ TEST(adapters_have_their_base_as_a_reference)
     CHECK_NEAR(number_at("out/metrics.jsonl", 0, "loss"), log(2), 1e-6);
     CHECK(number_at("out/metrics.jsonl", 3, "margin") > 0);
     CHECK(exists("out/model/adapter_model.safetensors"));
+}
+
+/* Questions of a task are scored by the model alone, whatever the run learns from. */
+TEST(tasks_are_scored_without_the_loss_of_pairs)
+{
+    static const char task[] = "{\"context\": \"say \", \"choices\": [\"tile\", \"disk\"], \"answer\": 1}\n";
+    setup("dpo", "");
+    DONE("train", "run.json");
+    write_text("choose.jsonl", task);
+    DONE("eval", "out/model", "--task", "choose.jsonl", "--samples", "alone.jsonl");
+    DONE("eval", "run.json", "model=out/model", "--task", "choose.jsonl", "--samples", "said.jsonl");
+    CHECK(same_file("alone.jsonl", "said.jsonl"));
 }
 
 TEST(a_plan_is_of_the_same_graph)

@@ -35,6 +35,7 @@ static tess_status open_inputs(const char *path, void *what)
     e->c.lora.targets = e->c.lora.modules_to_save = NULL;
     e->c.lora.rslora = e->c.lora.dora = false;
     if (e->alone) {
+        e->c.preference.loss = TESS_PREFERENCE_NONE;
         e->c.data.train = e->c.data.valid = NULL;
         e->c.data.pack = e->c.data.pack_examples = false;
         e->c.data.seq_length = e->c.train_micro_batch_size_per_gpu = 1;

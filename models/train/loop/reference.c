@@ -81,9 +81,11 @@ static tess_status score(const tess_reference *reference, const tess_data *data,
 
 /* ---- the file ---- */
 
-/* Which data it is of, in the place of numbers: both halves of the sum of each. */
-static void sums_of(const tess_data *const *data, int32_t sums[static 2 * KINDS])
+/* Which data it is of, in the place of numbers: both halves of the sum of each, and the length of a sequence. */
+enum { LENGTH = 2 * KINDS, SUMS };
+static void sums_of(const tess_reference *reference, const tess_data *const *data, int32_t sums[static SUMS])
 {
+    sums[LENGTH] = (int32_t)reference->r->length;
     for (int k = 0; k < KINDS; k++) {
         const uint64_t sum = data[k] ? tess_data_sum(data[k]) : 0;
         memcpy(&sums[2 * k], &sum, sizeof sum);
@@ -93,8 +95,8 @@ static void sums_of(const tess_data *const *data, int32_t sums[static 2 * KINDS]
 static tess_status make(const tess_reference *reference, const tess_data *const *data)
 {
     tess_safetensors_writer *w = tess_safetensors_writer_new(reference->r->c->output, "reference", UINT64_MAX);
-    size_t tensor[KINDS], of = tess_safetensors_declare(w, "data", TESS_I32, 1, (int64_t[]){2 * KINDS});
-    int32_t sums[2 * KINDS];
+    size_t tensor[KINDS], of = tess_safetensors_declare(w, "data", TESS_I32, 1, (int64_t[]){SUMS});
+    int32_t sums[SUMS];
     double samples = 0;
     for (int k = 0; k < KINDS; k++) {
         if (!data[k]) continue;
@@ -102,10 +104,10 @@ static tess_status make(const tess_reference *reference, const tess_data *const 
                                              (int64_t[]){(int64_t)tess_data_samples(data[k]), reference->r->sequences});
         samples += (double)tess_data_samples(data[k]);
     }
-    sums_of(data, sums);
+    sums_of(reference, data, sums);
     tess_status status = tess_safetensors_writer_begin(w);
     tess_bar_begin("scoring by the reference", samples);
-    if (status == TESS_OK && tess_rank() == 0) status = tess_safetensors_write(w, of, 0, 2 * KINDS, 0, 1, sums);
+    if (status == TESS_OK && tess_rank() == 0) status = tess_safetensors_write(w, of, 0, SUMS, 0, 1, sums);
     status = tess_ranks_agree(status);
     for (int k = 0; k < KINDS && status == TESS_OK; k++)
         if (data[k]) status = tess_ranks_agree(score(reference, data[k], w, tensor[k]));
@@ -115,11 +117,18 @@ static tess_status make(const tess_reference *reference, const tess_data *const 
 
 static tess_status use(tess_reference *reference, const char *path, const tess_data *const *data)
 {
-    int32_t sums[2 * KINDS];
-    sums_of(data, sums);
+    int32_t sums[SUMS], met[SUMS] = {0};
+    sums_of(reference, data, sums);
     TESS_TRY(tess_safetensors_open(path, &reference->file));
     const tess_safetensor *of = tess_safetensors_find(reference->file, "data");
-    bool same = of && of->dtype == TESS_ST_I32 && of->bytes == sizeof sums && !memcmp(of->data, sums, sizeof sums);
+    bool same = of && of->dtype == TESS_ST_I32 && of->bytes == sizeof sums;
+    if (same) memcpy(met, of->data, sizeof met);
+    if (same && met[LENGTH] != sums[LENGTH])
+        return tess_error(TESS_INVALID, path,
+                          "has scores of sequences of %d tokens, but data.seq_length is %d (go on with %d, or leave "
+                          "out --resume)",
+                          met[LENGTH], sums[LENGTH], met[LENGTH]);
+    same = same && !memcmp(met, sums, sizeof sums);
     for (int k = 0; k < KINDS && same; k++) {
         if (!data[k]) continue;
         const tess_safetensor *t = tess_safetensors_find(reference->file, names[k]);
@@ -128,9 +137,9 @@ static tess_status use(tess_reference *reference, const char *path, const tess_d
         reference->r->reference[k].scores = t;
     }
     return same ? TESS_OK
-                : tess_error(
-                      TESS_INVALID, path,
-                      "has scores of other data than data.train and data.valid (a run that goes on has the same)");
+                : tess_error(TESS_INVALID, path,
+                             "has scores of other data than data.train and data.valid (go on with the same, or leave "
+                             "out --resume)");
 }
 
 tess_status tess_reference_find(tess_reference *reference, const tess_data *train, const tess_data *valid, bool resumes)
