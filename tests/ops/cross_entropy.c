@@ -83,6 +83,48 @@ static void loss_of_rows(bool hits)
     op_run(&tess_cross_entropy_rows[TESS_F32], &a);
 }
 
+/* Pieces of rows of two sequences, which scores add up over; then dlogits by the scores' gradient. */
+static void scores_of_sequences(void)
+{
+    enum { SEQUENCE = 40, TILE = 640, VOCAB = 1531, IN = 24, ALL = 2 * SEQUENCE };
+    static const int64_t piece[][2] = {{0, ALL}, {0, 25}, {25, 30}, {55, 25}};
+    for (int k = 0; k < 4; k++) {
+        const int64_t rows = piece[k][1];
+        tess_cross_entropy_arg a = {.rows = rows,
+                                    .row = piece[k][0],
+                                    .in = IN,
+                                    .tiles = 3,
+                                    .tile_out = TILE,
+                                    .vocab = VOCAB,
+                                    .cap = k & 1 ? 1.5f : 0,
+                                    .grad = true,
+                                    .sequence = SEQUENCE};
+        targets(ALL, VOCAB);
+        op_any("lse", ALL, TESS_F32, true);
+        /* a sequence that is not there yet has none, or zeros */
+        float *scores = op_any("scores", a.row + rows > SEQUENCE ? 4 : 2, TESS_F32, a.row > 0);
+        if (a.row && a.row < SEQUENCE) scores[2] = scores[3] = 0;
+        for (int64_t tile = 0; tile < 3; tile++) {
+            const int64_t columns = tile < 2 ? TILE : VOCAB - 2 * TILE, strips = (columns + 511) / 512;
+            const int64_t n = (int64_t)(tess_cross_entropy_stats(rows, columns) / sizeof(float));
+            float *stats = op_drawn("stats", n, TESS_F32, 3);
+            for (int64_t i = strips * rows; i < 2 * strips * rows; i++) stats[i] = fabsf(stats[i]) + 1;
+        }
+        op_run(&tess_cross_entropy_rows[TESS_F32], &a);
+        OP_EACH(t) for (int ends = 0; ends < 2; ends++)
+        {
+            a.first = TILE, a.out = TILE, a.ends = ends;
+            void *p = op_any("p", rows * TILE, t, true);
+            for (int64_t i = 0; i < rows * TILE; i++) positive(p, i, t);
+            op_drawn("stats", (int64_t)(tess_cross_entropy_stats(rows, TILE) / sizeof(float)), TESS_F32, 1);
+            op_drawn("lse", ALL, TESS_F32, 1), targets(ALL, VOCAB);
+            if (!ends) op_drawn("w", TILE * IN, t, 1), op_any("dx", rows * IN, TESS_F32, false);
+            op_drawn("dscores", 4, TESS_F32, 1);
+            op_run(&tess_cross_entropy_gradient[t], &a);
+        }
+    }
+}
+
 /* More columns than a GPU has in a block of logits, the last ones of them no whole strip. */
 static void wide_logits(void)
 {
@@ -114,6 +156,7 @@ OP_TASKS(cross_entropy)
     cross_entropy_tasks(true);
     loss_of_rows(true);
     wide_logits();
+    scores_of_sequences();
     op_dice = dice;
 }
 
