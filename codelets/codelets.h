@@ -363,7 +363,7 @@ extern tess_codelet tess_cross_entropy_rows[];
  * sequences the scores' gradient, which scales them instead. */
 extern tess_codelet tess_cross_entropy_gradient[];
 
-/* ---- preference.c: losses of pairs of sequences ---- */
+/* ---- preference.c: losses of pairs of sequences, or of sequences with a label ---- */
 
 typedef struct tess_preference_arg {
     tess_preference_conf conf;
@@ -372,7 +372,8 @@ typedef struct tess_preference_arg {
     bool numbers;          /* there is room for those beside the loss */
 } tess_preference_arg;
 /* [TESS_F32] only: loss double (1 + numbers, 2): sum and count of each; scores f32 (sequences, 2) of `tiles`, chosen
- * and rejected in turn[; reference i32 (sequences, 1), the bits of floats, of tiles / spans][; dscores of `tiles`] */
+ * and rejected in turn[; reference i32 (sequences, 1), KTO's (sequences, 3), the bits of floats, of tiles / spans][;
+ * dscores of `tiles`] */
 extern tess_codelet tess_preference_loss[];
 
 /* ---- route.c, dispatch.c, expert_linear.c, expert_bias.c, combine.c, balance.c: rows that choose experts ---- */

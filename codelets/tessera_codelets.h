@@ -53,23 +53,27 @@ tess_optimizer tess_adagrad(void);
 
 /* ---- settings of ops --------------------------------------------------------------------------------------------- */
 
-/* Losses of pairs of sequences, a chosen and a rejected one. Let c and r be the sums of the log-probabilities of their
- * targets, and h how much more likely the model makes the chosen one: DPO: beta ((c - c') - (r - r')), where c' and r'
- * are those of a reference; SIMPO: beta (mean of c - mean of r) - gamma; ORPO: the difference of the log-odds of the
- * two means. The loss is -log sigmoid(h), for ORPO times beta; `smoothing` is the share of pairs that are the wrong way
- * round. To it comes `nll` times what a cross entropy would be of the chosen one, its mean over targets. */
+/* Losses of pairs of sequences, a chosen and a rejected one, and of sequences with a label, good or bad. Let c and r be
+ * the sums of the log-probabilities of their targets, and h how much more likely the model makes the chosen one: DPO:
+ * beta ((c - c') - (r - r')), where c' and r' are those of a reference; SIMPO: beta (mean of c - mean of r) - gamma;
+ * ORPO: the difference of the log-odds of the two means. The loss is -log sigmoid(h), for ORPO times beta; `smoothing`
+ * is the share of pairs that are the wrong way round. To it comes `nll` times what a cross entropy would be of the
+ * chosen one, its mean over targets. KTO is of one sequence: with k a bound that the reference gives, h is beta ((c -
+ * c') - k) of a good one, minus that of a bad one, and the loss 1 - sigmoid(h), times `desirable` or `undesirable`. */
 typedef enum tess_preference_kind {
     TESS_PREFERENCE_NONE,
     TESS_PREFERENCE_DPO,
     TESS_PREFERENCE_ORPO,
-    TESS_PREFERENCE_SIMPO
+    TESS_PREFERENCE_SIMPO,
+    TESS_PREFERENCE_KTO
 } tess_preference_kind;
 enum {
     TESS_PREFERENCE_NUMBERS = 4
-}; /* beside the loss: whether the chosen one has the larger reward, the margin, both */
+}; /* beside the loss: whether the chosen one has the larger reward, or h is above 0; the margin, or k; both rewards */
+enum { TESS_KTO_REFERENCE = 3 }; /* what KTO's reference says of a sequence: its score, k, and 1 of a good one or 0 */
 typedef struct tess_preference_conf {
     tess_preference_kind kind;
-    float beta, gamma, smoothing, nll;
+    float beta, gamma, smoothing, nll, desirable, undesirable;
 } tess_preference_conf;
 
 /* Which formula tess_gelu computes: the approximation by tanh, or the exact one by erf. */

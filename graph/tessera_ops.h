@@ -136,14 +136,15 @@ tess_tensor *tess_balanced(tess_tensor *loss, tess_tensor *statistics, tess_tens
  *     const tess_preference_conf dpo = {TESS_PREFERENCE_DPO, .beta = 0.1f};
  *     tess_tensor *loss = tess_preference(scores, reference, &dpo);
  *
- * It is the mean over all pairs of a step, whose micro-batches have as many each. */
+ * It is the mean over all pairs of a step, whose micro-batches have as many each. KTO's is of single sequences. */
 
 /* Returns of each sequence the sum of the log-probabilities of its targets, and their number, in fp32: what
  * tess_cross_entropy_capped takes, for whole sequences. It may be a step's output, too. */
 tess_tensor *tess_scores(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets, float cap);
 /* Returns a loss of pairs. `reference` (B, 1) is an input of sums of log-probabilities, the bits of floats, for the
- * kinds that compare with another model's; else NULL. A step reports beside it, as means over pairs: whether the chosen
- * one has the larger reward, by how much, and the two rewards. */
+ * kinds that compare with another model's; KTO's is (B, 3), with k, and 1 of a good sequence or 0; else NULL. A step
+ * reports beside it, as means over pairs: whether the chosen one has the larger reward, by how much, and the two
+ * rewards. */
 tess_tensor *tess_preference(tess_tensor *scores, tess_tensor *reference, const tess_preference_conf *conf);
 
 /* ---- generation ----------------------------------------------------------------------------------------------------

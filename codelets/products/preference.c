@@ -1,5 +1,5 @@
-/* preference: what a model learns of pairs of sequences, from their scores alone: a loss, numbers beside it, and the
- * gradient of each score. It is a few hundred flops, and in double. */
+/* preference: what a model learns of pairs of sequences, or of ones with a label, from their scores alone: a loss,
+ * numbers beside it, and the gradient of each score. It is a few hundred flops, and in double. */
 #include "codelets/codelets.h"
 #include "codelets/shared/vector.h"
 #include <math.h>
@@ -27,6 +27,8 @@ static bool next(const tess_work *w, struct place *p)
 /* What is known of a sequence: the sum over its targets, and their number; the sum by the reference. */
 struct score {
     double sum, targets, reference, mean;
+    double bound; /* KTO: k, */
+    bool good;    /* and whether it is a good one */
 };
 
 static struct score score_of(const tess_work *w, struct place p)
@@ -38,7 +40,13 @@ static struct score score_of(const tess_work *w, struct place p)
         s.sum += (double)part[0];
         s.targets += (double)part[1];
     }
-    if (a->reference) s.reference = (double)((const float *)w->buf[1 + a->tiles + p.tile / a->spans].ptr)[p.at];
+    const float *said = a->reference ? w->buf[1 + a->tiles + p.tile / a->spans].ptr : NULL;
+    if (a->conf.kind == TESS_PREFERENCE_KTO) {
+        said += TESS_KTO_REFERENCE * p.at;
+        s.bound = (double)said[1], s.good = said[2] > 0;
+    } else if (said)
+        said += p.at;
+    if (said) s.reference = (double)said[0];
     s.mean = s.targets > 0 ? s.sum / s.targets : 0;
     return s;
 }
@@ -98,15 +106,38 @@ static struct outcome judge(const tess_preference_conf *c, const struct score *y
     return o;
 }
 
-/* A pair without targets is no pair, and counts for nothing. */
-static void preference_loss(const tess_work *w)
+enum { VALUES = 1 + TESS_PREFERENCE_NUMBERS }; /* the loss, and the numbers beside it */
+
+static void add_values(const tess_work *w, const double value[static VALUES], const bool counts[static VALUES])
 {
     const tess_preference_arg *a = w->arg;
     double *loss = w->buf[0].ptr;
-    int64_t pairs = 0;
-    for (unsigned k = 0; k < a->tiles; k += a->spans) pairs += sequences_in(&w->buf[1 + k]);
-    pairs /= 2;
-    for (int k = 0; k < 2 * (1 + (a->numbers ? TESS_PREFERENCE_NUMBERS : 0)); k++) loss[k] = 0;
+    for (int k = 0; k < (a->numbers ? VALUES : 1); k++)
+        if (counts[k]) loss[2 * k] += value[k], loss[2 * k + 1] += 1;
+}
+
+/* KTO. A sequence without targets counts for nothing. */
+static void judge_each(const tess_work *w, int64_t sequences)
+{
+    const tess_preference_arg *a = w->arg;
+    const double beta = (double)a->conf.beta;
+    struct place p = {0};
+    for (int64_t i = 0; i < sequences; i++, next(w, &p)) {
+        const struct score s = score_of(w, p);
+        const bool counts = s.targets > 0;
+        const double sign = s.good ? 1 : -1, weight = (double)(s.good ? a->conf.desirable : a->conf.undesirable);
+        const double reward = beta * (s.sum - s.reference), h = sign * (reward - beta * s.bound);
+        const double slope = -weight * sign * beta * sigmoid(h) * sigmoid(-h);
+        put_gradient(w, p, counts ? slope * (double)w->env->loss_scale[0] / (double)sequences : 0);
+        add_values(w, (double[]){weight * sigmoid(-h), h > 0, s.bound, reward, reward},
+                   (bool[]){counts, counts, counts, counts && s.good, counts && !s.good});
+    }
+}
+
+/* A pair without targets is no pair, and counts for nothing. */
+static void judge_pairs(const tess_work *w, int64_t pairs)
+{
+    const tess_preference_arg *a = w->arg;
     struct place p = {0};
     for (int64_t i = 0; i < pairs; i++, next(w, &p)) {
         struct place chosen = p;
@@ -117,10 +148,22 @@ static void preference_loss(const tess_work *w)
         const double scale = (double)w->env->loss_scale[0] / (double)pairs, margin = o.chosen - o.rejected;
         put_gradient(w, chosen, o.d_chosen * scale);
         put_gradient(w, p, o.d_rejected * scale);
-        const double all[] = {o.loss, counts && margin > 0, margin, o.chosen, o.rejected};
-        for (int k = 0; k < 1 + (a->numbers ? TESS_PREFERENCE_NUMBERS : 0); k++)
-            loss[2 * k] += all[k], loss[2 * k + 1] += counts;
+        add_values(w, (double[]){o.loss, margin > 0, margin, o.chosen, o.rejected},
+                   (bool[]){counts, counts, counts, counts, counts});
     }
+}
+
+static void preference_loss(const tess_work *w)
+{
+    const tess_preference_arg *a = w->arg;
+    double *loss = w->buf[0].ptr;
+    int64_t sequences = 0;
+    for (unsigned k = 0; k < a->tiles; k += a->spans) sequences += sequences_in(&w->buf[1 + k]);
+    for (int k = 0; k < 2 * (a->numbers ? VALUES : 1); k++) loss[k] = 0;
+    if (a->conf.kind == TESS_PREFERENCE_KTO)
+        judge_each(w, sequences);
+    else
+        judge_pairs(w, sequences / 2);
 }
 tess_codelet tess_preference_loss[] = {
     {.name = "preference_loss", .dtype = TESS_F32, .cpu = preference_loss, .cpu_alone = true}};

@@ -336,13 +336,15 @@ static tess_status infer_preference(tess_node *n)
     const tess_tensor *scores = n->in[0], *reference = n->in[1];
     if (!scores->producer || scores->producer->op != &scores_op)
         return tess_shape_error(n, "the scores must be those that tess_scores returned");
-    if (scores->dim[0] % 2) return tess_shape_error(n, "the sequences are pairs, and their number is odd");
-    if (c->kind < TESS_PREFERENCE_DPO || c->kind > TESS_PREFERENCE_SIMPO)
+    if (c->kind < TESS_PREFERENCE_DPO || c->kind > TESS_PREFERENCE_KTO)
         return tess_shape_error(n, "its kind is %d (expected one of tess_preference_kind)", (int)c->kind);
-    if ((c->kind == TESS_PREFERENCE_DPO) != (reference != NULL))
-        return tess_shape_error(n, "DPO has a reference, the others have none");
-    if (reference && (reference->kind != TESS_KIND_INPUT || reference->dim[1] != 1))
-        return tess_shape_error(n, "the reference must be an input (B,1)");
+    const bool pairs = c->kind != TESS_PREFERENCE_KTO;
+    if (pairs && scores->dim[0] % 2) return tess_shape_error(n, "the sequences are pairs, and their number is odd");
+    if ((c->kind == TESS_PREFERENCE_DPO || !pairs) != (reference != NULL))
+        return tess_shape_error(n, "DPO and KTO have a reference, the others have none");
+    const int width = pairs ? 1 : TESS_KTO_REFERENCE;
+    if (reference && (reference->kind != TESS_KIND_INPUT || reference->dim[1] != width))
+        return tess_shape_error(n, "the reference must be an input (B,%d)", width);
     n->out->kind = TESS_KIND_LOSS;
     tess_set_shape(n, 0, 0, 0, 0);
     return TESS_OK;

@@ -328,13 +328,15 @@ static void add_label(const tess_model *m, tess_graph *g, const tess_build *b, t
     net->output = tess_loss_add(net->output, x, head.weight, head.bias, net->label);
 }
 
-/* A loss of pairs of sequences, by what the model says of each. */
+/* A loss of pairs of sequences, or of ones with a label, by what the model says of each. */
 static tess_status prefer(const tess_model *m, tess_graph *g, const tess_build *b, tess_tensor *x,
                           const tess_head *head, tess_network *net)
 {
     if (m->family->answers != TESS_ANSWERS_NEXT)
         return tess_error(TESS_INVALID, "preference", "the model does not go on with a text");
-    if (b->preference.kind == TESS_PREFERENCE_DPO) net->reference = tess_input(g, "reference", b->batch, 1);
+    const bool judged = b->preference.kind == TESS_PREFERENCE_KTO;
+    if (judged || b->preference.kind == TESS_PREFERENCE_DPO)
+        net->reference = tess_input(g, "reference", b->batch, judged ? TESS_KTO_REFERENCE : 1);
     net->scores = tess_scores(x, head->weight, head->bias, net->targets, head->cap);
     net->output = tess_preference(net->scores, net->reference, &b->preference);
     return TESS_OK;

@@ -134,7 +134,7 @@ tess_status tess_model_merge(const char *model, const char *adapter, const char 
 
 /* Returns the name of the k-th number that an evaluation makes of a model beside its loss (tess_step_numbers), or one
  * with a loss of pairs. */
-const char *tess_model_number_name(const tess_model *m, bool pairs, int k);
+const char *tess_model_number_name(const tess_model *m, int preference, int k);
 
 /* ---- exported networks (docs/graph-file.md) ---------------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@ struct pairs {
     tess_graph *g;
     tess_tensor *ids, *targets, *reference, *scores, *loss, *entropy;
     int64_t length;
-    int32_t id[MICRO * B * LONG], target[MICRO * B * LONG], bits[MICRO * B];
+    int32_t id[MICRO * B * LONG], target[MICRO * B * LONG], bits[MICRO * B * TESS_KTO_REFERENCE];
 };
 
 /* embedding -> linear, norm -> a head of its own; a linear mixes nothing along a sequence, which the loss does. */
@@ -19,7 +19,8 @@ static void make(struct pairs *n, const tess_graph_conf *conf, int64_t length, f
     *n = (struct pairs){.g = tess_graph_new(conf), .length = length};
     n->ids = tess_input(n->g, "ids", B, length);
     n->targets = tess_input(n->g, "targets", B, length);
-    if (preference->kind == TESS_PREFERENCE_DPO) n->reference = tess_input(n->g, "reference", B, 1);
+    const int width = preference->kind == TESS_PREFERENCE_KTO ? TESS_KTO_REFERENCE : 1;
+    if (width > 1 || preference->kind == TESS_PREFERENCE_DPO) n->reference = tess_input(n->g, "reference", B, width);
     tess_tensor *x = tess_embedding(n->ids, tess_param(n->g, "table", V, C, TESS_NORMAL(0.4f)), NULL);
     x = tess_linear(x, tess_param(n->g, "w", C, C, TESS_NORMAL(0.3f)), NULL);
     x = tess_rmsnorm(x, tess_param(n->g, "n", C, 1, TESS_ONE), 1e-5f);
@@ -35,8 +36,8 @@ static void make(struct pairs *n, const tess_graph_conf *conf, int64_t length, f
         n->target[i] = prompt || padding ? -100 : (int32_t)((r = r * 1664525u + 1013904223u) >> 8) % V;
     }
     for (int i = 0; i < MICRO * B; i++) {
-        const float reference = -4.5f * (float)length - (float)(i % 3);
-        memcpy(&n->bits[i], &reference, sizeof reference);
+        const float said[] = {-4.5f * (float)length - (float)(i % 3), 0.7f, (float)(i % 3 != 1)};
+        memcpy(&n->bits[width * i], said, (size_t)width * sizeof *said);
     }
 }
 
@@ -55,9 +56,10 @@ static const tess_preference_conf kinds[] = {
     {.kind = TESS_PREFERENCE_DPO, .beta = 0.02f, .smoothing = 0.2f, .nll = 0.3f},
     {.kind = TESS_PREFERENCE_SIMPO, .beta = 2, .gamma = 0.5f},
     {.kind = TESS_PREFERENCE_ORPO, .beta = 0.7f, .nll = 1},
+    {.kind = TESS_PREFERENCE_KTO, .beta = 0.02f, .desirable = 1, .undesirable = 1.7f},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
-static const char *const names[KINDS] = {"dpo", "dpo, smoothed", "simpo", "orpo"};
+static const char *const names[KINDS] = {"dpo", "dpo, smoothed", "simpo", "orpo", "kto"};
 
 static const struct cut {
     int64_t length, tile_rows, loss_rows, tile_elements;
@@ -143,6 +145,14 @@ TEST(mistakes_are_named)
     struct pairs n;
     make(&n, &(tess_graph_conf){0}, 37, 0, &(tess_preference_conf){.kind = TESS_PREFERENCE_NONE});
     CHECK_EQ(tess_step_new(n.loss, NULL, &s), TESS_INVALID);
+    tess_graph_free(n.g);
+    make(&n, &(tess_graph_conf){0}, 37, 0, &kinds[4]);
+    CHECK_EQ(tess_step_new(tess_preference(n.scores, NULL, &kinds[4]), NULL, &s), TESS_INVALID);
+    CHECK_HAS(tess_error_text(), "DPO and KTO have a reference");
+    tess_graph_free(n.g);
+    make(&n, &(tess_graph_conf){0}, 37, 0, &kinds[0]);
+    CHECK_EQ(tess_step_new(tess_preference(n.scores, n.reference, &kinds[4]), NULL, &s), TESS_INVALID);
+    CHECK_HAS(tess_error_text(), "the reference must be an input (B,3)");
     tess_graph_free(n.g);
     tess_graph *g = tess_graph_new(NULL);
     tess_tensor *ids = tess_input(g, "ids", 3, 8), *targets = tess_input(g, "targets", 3, 8),

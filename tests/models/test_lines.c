@@ -196,7 +196,7 @@ static void check_pair(const char *line, const tess_data_conf *c, const char *co
     if (!d) return;
     for (int k = 0; k < 2; k++) {
         int32_t id[T], target[T];
-        CHECK_EQ(tess_data_get(d, 0, &(tess_sample){.ids = id, .targets = target, .rejected = k}), TESS_OK);
+        CHECK_EQ(tess_data_get(d, 0, &(tess_sample){.ids = id, .targets = target, .other = k}), TESS_OK);
         check_list("ids", id, T, ids[k]);
         check_list("targets", target, T, targets[k]);
     }
@@ -237,6 +237,39 @@ TEST(pairs)
     c.truncate = true; /* what is left of the longer one has no target */
     refused("{\"prompt\": \"ubabab\", \"chosen\": \"c\", \"rejected\": \"d\"}\n", &c, "without a target");
     tess_chat_free(chat);
+}
+
+/* A prompt with the completion of the line before it, which is cut to fit, whatever data.truncate says. */
+TEST(judged)
+{
+    tess_data_conf c = causal;
+    c.judged = true;
+    tess_data *d = open_text("{\"prompt\": \"ab\", \"completion\": \"c\", \"label\": true}\n"
+                             "{\"prompt\": \"uvwx\", \"completion\": \"yz\", \"label\": false}\n"
+                             "{\"prompt\": \"k\", \"completion\": \"defgh\", \"label\": 1}\n",
+                             NULL, &c);
+    static const struct {
+        uint64_t sample;
+        bool other;
+        int32_t label;
+        const char *ids, *targets;
+    } all[] = {{0, false, 1, "97 98 99 0 0 0", "-100 99 -100 -100 -100 -100"},
+               {0, true, 1, "97 98 100 101 102 103", "-100 100 101 102 103 -100"},
+               {1, false, 0, "117 118 119 120 121 122", "-100 -100 -100 121 122 -100"},
+               {1, true, 0, "117 118 119 120 99 0", "-100 -100 -100 99 -100 -100"},
+               {2, false, 1, "107 100 101 102 103 104", "100 101 102 103 104 -100"},
+               {2, true, 1, "107 121 122 0 0 0", "121 122 -100 -100 -100 -100"}};
+    for (size_t i = 0; d && i < sizeof all / sizeof *all; i++) {
+        int32_t id[T], target[T], label = -1;
+        const tess_sample into = {.ids = id, .targets = target, .label = &label, .other = all[i].other};
+        CHECK_EQ(tess_data_get(d, all[i].sample, &into), TESS_OK);
+        check_list("ids", id, T, all[i].ids);
+        check_list("targets", target, T, all[i].targets);
+        CHECK_EQ(label, all[i].label);
+    }
+    tess_data_close(d);
+    refused("{\"prompt\": \"a\", \"completion\": \"b\", \"label\": 2}\n", &c, "\"label\" is neither true nor false");
+    refused("{\"messages\": []}\n", &c, "is no {\"prompt\", \"completion\", \"label\"}");
 }
 
 /* What a line draws a loss for, as letters; '-' is none. */

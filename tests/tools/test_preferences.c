@@ -23,6 +23,21 @@ static void write_pairs(const char *path, int count, unsigned state)
     write_text(path, text);
 }
 
+/* Of KTO. */
+static void write_judged(const char *path, int count, unsigned state)
+{
+    char text[20000];
+    size_t n = 0;
+    for (int i = 0; i < count; i++) {
+        const char *w[4];
+        for (int k = 0; k < 4; k++) w[k] = words[(state = state * 1103515245u + 12345u) >> 16 & 7];
+        n += (size_t)snprintf(text + n, sizeof text - n,
+                              "{\"prompt\": \"say %s\", \"completion\": \" %s %s\", \"label\": %s}\n", w[0], w[1], w[2],
+                              i % 3 ? "true" : "false");
+    }
+    write_text(path, text);
+}
+
 static void setup(const char *loss, const char *more)
 {
     char text[1500];
@@ -30,6 +45,7 @@ static void setup(const char *loss, const char *more)
     mkdir("swap", 0777);
     write_pairs("pairs.jsonl", 13, 5);
     write_pairs("valid.jsonl", 5, 9);
+    if (!strcmp(loss, "kto")) write_judged("pairs.jsonl", 13, 5), write_judged("valid.jsonl", 5, 9);
     snprintf(text, sizeof text,
              "{\"model\": " STILL_MODEL
              ", \"data\": {\"train\": \"pairs.jsonl\", \"valid\": \"valid.jsonl\", \"seq_length\": 32}, \"output\": "
@@ -114,6 +130,59 @@ TEST(the_same_bits_under_a_cap_on_ranks_and_after_a_resume)
     remove("on/reference.safetensors");
     FAILS(2, ("train", "run.json", "output=on", "checkpoint.dir=ck4", "overwrite=false", "steps=6", "--resume"),
           "on/reference.safetensors");
+}
+
+/* Its bound is found before each step, for all of the step's samples. */
+TEST(kto_has_the_same_bits_under_a_cap_on_ranks_and_after_a_resume)
+{
+    setup("kto", ", \"deterministic\": true");
+    DONE("train", "run.json", "checkpoint.dir=ck", "steps=6", "train_micro_batch_size_per_gpu=4");
+    CHECK_NEAR(number_at("out/metrics.jsonl", 0, "loss"), 0.5, 1e-6);
+    CHECK_NEAR(number_at("out/metrics.jsonl", 0, "kl"), 0, 1e-6);
+    CHECK(number_at("out/metrics.jsonl", 5, "kl") > 0 && number_at("out/metrics.jsonl", 5, "valid_kl") > 0);
+    DONE("train", "run.json", "output=capped", "checkpoint.dir=ck2", "steps=6", "train_micro_batch_size_per_gpu=4",
+         "memory.cpu=3MiB", "memory.path=swap");
+    CHECK(same_file("capped/model/model.safetensors", TINY_WEIGHTS));
+    CHECK(same_file("capped/reference.safetensors", "out/reference.safetensors"));
+    DONE("train", "run.json", "output=clipped", "checkpoint.dir=ck3", "steps=6", "train_micro_batch_size_per_gpu=2",
+         "gradient_clipping=1e6");
+    DONE_RANKS(2, "train", "run.json", "output=two", "checkpoint.dir=ck4", "steps=6", "gradient_clipping=1e6",
+               "train_micro_batch_size_per_gpu=2");
+    CHECK(same_file("two/model/model.safetensors", "clipped/model/model.safetensors"));
+    CHECK(same_file("two/reference.safetensors", "out/reference.safetensors"));
+    for (size_t step = 0; step < 6; step++) /* however the batch is cut, but for the order of sums in gradients */
+        CHECK_NEAR(number_at("two/metrics.jsonl", step, "kl"), number_at("out/metrics.jsonl", step, "kl"), 1e-5);
+    DONE("train", "run.json", "output=on", "checkpoint.dir=ck5", "steps=2", "train_micro_batch_size_per_gpu=4");
+    DONE("train", "run.json", "output=on", "checkpoint.dir=ck5", "steps=6", "train_micro_batch_size_per_gpu=4",
+         "overwrite=false", "--resume");
+    CHECK(same_file("on/model/model.safetensors", TINY_WEIGHTS));
+}
+
+/* Of what a step has none of there is no mean. */
+TEST(kto_learns_what_is_good)
+{
+    setup("kto", "");
+    DONE("train", "run.json", "steps=40", "data.valid=pairs.jsonl");
+    CHECK(number_at("out/metrics.jsonl", 39, "valid_loss") < 0.47);
+    CHECK(number_at("out/metrics.jsonl", 39, "valid_reward_chosen") >
+          number_at("out/metrics.jsonl", 39, "valid_reward_rejected"));
+    write_text("pairs.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": true}\n"
+                              "{\"prompt\": \"c\", \"completion\": \"d\", \"label\": 1}\n");
+    DONE("train", "run.json", "steps=2");
+    char *metrics = read_file("out/metrics.jsonl", NULL);
+    CHECK_HAS(metrics, "\"reward_rejected\":null");
+    free(metrics);
+    FAILS(2, ("eval", "run.json"), "preference.loss: kto compares with the model that the run began with");
+    FAILS(2, ("train", "run.json", "preference.nll=1"), "preference.nll: 1, but kto learns from no pairs");
+    FAILS(2, ("train", "run.json", "preference.label_smoothing=0.1"), "preference.label_smoothing: 0.1, but kto");
+    write_text("pairs.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
+    FAILS(2, ("train", "run.json"), "pairs.jsonl: line 1, byte ", "has no \"label\", true or false");
+    write_text("pairs.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\", \"label\": \"good\"}\n");
+    FAILS(2, ("train", "run.json"), "pairs.jsonl: line 1, byte ", "\"label\" is neither true nor false");
+    write_text("pairs.jsonl", "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}\n");
+    FAILS(2, ("train", "run.json"), "pairs.jsonl: line 1, byte ", "is no {\"prompt\", \"completion\", \"label\"}");
+    write_tiny_text("text.txt", 600, 2);
+    FAILS(2, ("train", "run.json", "data.train=text.txt"), "text.txt: has no labels of completions");
 }
 
 /* Under a cap with clipping, updates wait for the next step, and keep the loss of this one. Sequences are longer than a

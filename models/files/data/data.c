@@ -82,6 +82,9 @@ static tess_status check_task(const tess_data *d, const char *name)
     if (c->pairs)
         what = "has no pairs, from which preference.loss learns (expected lines of {\"prompt\", \"chosen\", "
                "\"rejected\"})";
+    else if (c->judged)
+        what = "has no labels of completions, from which preference.loss learns (expected lines of {\"prompt\", "
+               "\"completion\", \"label\"})";
     else if (c->task == TESS_DATA_LABEL)
         what = "has no label for its samples (expected lines of {\"text\", \"label\"} or {\"input_ids\", \"label\"})";
     else if (c->both)
@@ -448,7 +451,7 @@ static tess_status put_example(const tess_data *d, const struct stream *s, uint6
                                tess_example *e, const tess_sample *into)
 {
     const size_t i = file_at(s, place);
-    TESS_TRY(tess_lines_get(s->file[i].lines, &d->rules, place - s->first[i], into->rejected, e));
+    TESS_TRY(tess_lines_get(s->file[i].lines, &d->rules, place - s->first[i], into->other, e));
     if (e->bare) mask(d, dice, e);
     *at = tess_sample_put(&d->conf, e, *at, into);
     return TESS_OK;

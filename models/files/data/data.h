@@ -49,7 +49,8 @@ typedef struct tess_data_conf {
     /* Conversations are written by this template, borrowed; NULL: they are refused. All of one draws a loss, or what
      * the assistant says alone. */
     const struct tess_chat *chat;
-    bool pairs; /* each sample is two sequences, a chosen and a rejected one */
+    bool pairs;  /* each sample is two sequences, a chosen and a rejected one */
+    bool judged; /* each sample is a completion with a label: 1, it is good, or 0 */
     bool loss_on_all;
     int32_t decoder_start, padding; /* the first token of a decoder's input, and the token for labels of -100 there */
     /* Masked language modelling makes targets from text without labels: the share of tokens that are masked (0: none),
@@ -134,7 +135,8 @@ typedef struct tess_sample {
     int32_t *decoder_ids; /* (T) */
     int32_t *label;       /* (1) */
     uint64_t place;       /* not room: the sample's place in the run, from which random masks follow */
-    bool rejected;        /* not room: of a pair the rejected one is meant */
+    bool other;           /* not room: of a pair the rejected one is meant; of a judged example its prompt, with the
+                             completion of the one before it in its file, or before the first one the last */
 } tess_sample;
 /* Reads a sample, which is below tess_data_samples. Targets that draw no loss are -100. */
 tess_status tess_data_get(const tess_data *data, uint64_t sample, const tess_sample *into) TESS_NODISCARD;

@@ -248,6 +248,25 @@ static tess_status read_pair_of(const tess_line_rules *r, const tess_line *line,
     return read_chat(r, line, root, prompt, e);
 }
 
+/* An example with a label, or its prompt with the completion of another one, whose end may be cut off. */
+static tess_status read_judged(const tess_line_rules *r, const tess_line *line, json_t *root, const tess_line *other,
+                               tess_example *e)
+{
+    const json_t *label = json_object_get(root, "label");
+    json_t *from;
+    if (!json_is_boolean(label) && !(json_is_integer(label) && (uint64_t)json_integer_value(label) < 2))
+        return BAD(line, label ? "\"label\" is neither true nor false"
+                               : "has no \"label\", true or false, which preference.loss kto learns from");
+    e->label = json_is_true(label) || json_integer_value(label) == 1;
+    if (!other) return read_pair_of(r, line, root, e);
+    TESS_TRY(parse_as(other, TESS_LINES_PAIR, &from));
+    json_object_set(root, "completion", json_object_get(from, "completion"));
+    json_decref(from);
+    TESS_TRY(read_pair_of(r, line, root, e));
+    if (e->ids.count > (size_t)r->conf->seq_length) e->ids.count = (size_t)r->conf->seq_length;
+    return TESS_OK;
+}
+
 /* One of the two completions of a prompt. */
 static tess_status read_choice(const tess_line_rules *r, const tess_line *line, json_t *root, bool rejected,
                                tess_example *e)
@@ -352,11 +371,12 @@ static tess_status cut(const tess_data_conf *c, const tess_line *line, const cha
 }
 
 static tess_status fill(const tess_line_rules *r, const tess_line *line, json_t *root, tess_lines_form form,
-                        bool rejected, tess_example *e, uint64_t *targets, uint64_t *uncut)
+                        const tess_line *other, tess_example *e, uint64_t *targets, uint64_t *uncut)
 {
     const tess_data_conf *c = r->conf;
-    TESS_TRY(form == TESS_LINES_PAIR       ? read_pair_of(r, line, root, e)
-             : form == TESS_LINES_CHOICE   ? read_choice(r, line, root, rejected, e)
+    TESS_TRY(c->judged                     ? read_judged(r, line, root, other, e)
+             : form == TESS_LINES_PAIR     ? read_pair_of(r, line, root, e)
+             : form == TESS_LINES_CHOICE   ? read_choice(r, line, root, other, e)
              : form == TESS_LINES_CHAT     ? read_talk(r, line, root, e)
              : form == TESS_LINES_TASK     ? read_task(r, line, root, e)
              : form == TESS_LINES_LABELLED ? read_labelled(r, line, root, e)
@@ -386,13 +406,13 @@ static void clear(tess_example *e)
     e->labelled = e->bare = false;
 }
 
-tess_status tess_example_read(const tess_line_rules *r, const tess_line *line, tess_lines_form form, bool rejected,
-                              tess_example *e, uint64_t *targets, uint64_t *uncut)
+tess_status tess_example_read(const tess_line_rules *r, const tess_line *line, tess_lines_form form,
+                              const tess_line *other, tess_example *e, uint64_t *targets, uint64_t *uncut)
 {
     json_t *root;
     clear(e);
     TESS_TRY(parse_as(line, form, &root));
-    tess_status status = fill(r, line, root, form, rejected, e, targets, uncut);
+    tess_status status = fill(r, line, root, form, other, e, targets, uncut);
     json_decref(root);
     return status;
 }

@@ -51,7 +51,7 @@ static tess_status add_example(struct pass *p, const tess_line *line)
     uint64_t targets, uncut, tokens = 0;
     uint32_t places = 0;
     for (int k = 0; k < (l->form == TESS_LINES_CHOICE ? 2 : 1); k++) {
-        TESS_TRY(tess_example_read(p->r, line, l->form, k, &p->example, &targets, &uncut));
+        TESS_TRY(tess_example_read(p->r, line, l->form, k ? line : NULL, &p->example, &targets, &uncut));
         if (targets == 0) {
             if (l->left_out++ == 0) p->empty = line->byte;
             return TESS_OK;
@@ -107,7 +107,7 @@ static uint64_t sum_of_rules(const tess_line_rules *r, tess_lines_form form)
     const bool text = form == TESS_LINES_TEXT;
     const int64_t around = 1; /* what a tokenizer puts around a text is there; another number for another way */
     const int64_t all[] = {(int64_t)tess_tokenizer_sum(r->tokenizer), c->vocab, r->end_of_text, around};
-    const int64_t masks = (c->mlm_probability > 0) + 2 * (c->noise_density > 0);
+    const int64_t masks = (c->mlm_probability > 0) + 2 * (c->noise_density > 0) + 4 * c->judged;
     const int64_t examples[] = {
         c->seq_length, c->task, c->truncate + 2 * c->drop, c->end_completions, c->labels, c->both, c->types, masks};
     const int64_t chat[] = {(int64_t)tess_chat_sum(c->chat), c->loss_on_all};
@@ -180,6 +180,10 @@ tess_status tess_lines_open(const char *path, const tess_line_rules *r, tess_lin
         return tess_line_error(&l->rows, first.byte,
                                tess_format("has no \"chosen\" (preference.loss learns from lines of "
                                            "{\"prompt\", \"chosen\", \"rejected\"})"));
+    if (r->conf->judged && l->form != TESS_LINES_PAIR)
+        return tess_line_error(&l->rows, first.byte,
+                               tess_format("is no {\"prompt\", \"completion\", \"label\"}, which preference.loss "
+                                           "kto learns from"));
     if (!r->conf->pairs && l->form == TESS_LINES_CHOICE)
         return tess_line_error(
             &l->rows, first.byte,
@@ -218,22 +222,28 @@ tess_lines_form tess_lines_look(const char *path)
 
 /* ---- reading one ---- */
 
-tess_status tess_lines_get(const tess_lines *l, const tess_line_rules *r, uint64_t which, bool rejected,
-                           tess_example *e)
+static tess_status line_of(const tess_lines *l, uint64_t which, tess_line *line)
 {
-    uint64_t byte, targets, uncut;
-    tess_line line;
+    uint64_t byte;
     TESS_ASSERT(which < l->entries && l->form != TESS_LINES_TEXT);
     const uint8_t *entry = l->entry + which * ENTRY;
     memcpy(&byte, entry, sizeof byte);
-    if (byte < l->rows.file.bytes) tess_row_at(&l->rows, byte, &line);
-    if (byte >= l->rows.file.bytes || !line.length)
-        return tess_error(TESS_INVALID, l->index.path,
-                          "is damaged: example %llu begins at byte %llu of %zu (remove it)", (unsigned long long)which,
-                          (unsigned long long)byte, l->rows.file.bytes);
-    tess_status status = tess_example_read(r, &line, l->form, rejected, e, &targets, &uncut);
-    tess_map_forget(l->rows.file.data + line.byte, line.length);
     tess_map_forget(entry, ENTRY);
+    if (byte < l->rows.file.bytes) tess_row_at(&l->rows, byte, line);
+    if (byte < l->rows.file.bytes && line->length) return TESS_OK;
+    return tess_error(TESS_INVALID, l->index.path, "is damaged: example %llu begins at byte %llu of %zu (remove it)",
+                      (unsigned long long)which, (unsigned long long)byte, l->rows.file.bytes);
+}
+
+tess_status tess_lines_get(const tess_lines *l, const tess_line_rules *r, uint64_t which, bool other, tess_example *e)
+{
+    uint64_t targets, uncut;
+    tess_line line, before;
+    TESS_TRY(line_of(l, which, &line));
+    before = line;
+    if (other && r->conf->judged) TESS_TRY(line_of(l, which ? which - 1 : l->entries - 1, &before));
+    tess_status status = tess_example_read(r, &line, l->form, other ? &before : NULL, e, &targets, &uncut);
+    tess_map_forget(l->rows.file.data + line.byte, line.length);
     return status;
 }
 

@@ -97,10 +97,12 @@ tess_status tess_form_task_talk(const tess_line *line, json_t *root) TESS_NODISC
 /* Adds "prompt" and "completion" to it: what an encoder reads is bare, what a text goes on from says what is what. */
 tess_status tess_form_task_pair(const tess_line *line, json_t *root, bool bare) TESS_NODISCARD;
 
-/* Reads a line that is an example of this form, or `rejected` of a pair. *targets: how many of them draw a loss;
- * *uncut: before it was cut. */
-tess_status tess_example_read(const tess_line_rules *r, const tess_line *line, tess_lines_form form, bool rejected,
-                              tess_example *e, uint64_t *targets, uint64_t *uncut) TESS_NODISCARD;
+/* Reads a line that is an example of this form, or with `other` a pair's rejected one; of a judged example that is
+ * another line, whose completion is the one that is read. *targets: how many of them draw a loss; *uncut: before it was
+ * cut. */
+tess_status tess_example_read(const tess_line_rules *r, const tess_line *line, tess_lines_form form,
+                              const tess_line *other, tess_example *e, uint64_t *targets,
+                              uint64_t *uncut) TESS_NODISCARD;
 /* Appends the tokens of a line that is a document. */
 tess_status tess_document_read(const tess_line_rules *r, const tess_line *line, tess_ids *ids) TESS_NODISCARD;
 /* Finds what a line is. */
@@ -119,8 +121,8 @@ typedef struct tess_lines {
 tess_status tess_lines_open(const char *path, const tess_line_rules *r, tess_lines *l) TESS_NODISCARD;
 /* Closes it. */
 void tess_lines_close(tess_lines *l);
-/* Reads an example, or `rejected` of a pair. */
-tess_status tess_lines_get(const tess_lines *l, const tess_line_rules *r, uint64_t which, bool rejected,
+/* Reads an example, or the other one that tess_sample says. */
+tess_status tess_lines_get(const tess_lines *l, const tess_line_rules *r, uint64_t which, bool other,
                            tess_example *e) TESS_NODISCARD;
 /* Returns how many places an example fills. */
 int64_t tess_lines_places(const tess_lines *l, uint64_t which);

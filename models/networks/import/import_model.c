@@ -49,10 +49,10 @@ tess_status tess_import_network(const tess_model *m, tess_graph *g, const tess_b
     return TESS_OK;
 }
 
-const char *tess_model_number_name(const tess_model *m, bool pairs, int k)
+const char *tess_model_number_name(const tess_model *m, int preference, int k)
 {
     static const char *const of_pairs[] = {"accuracy", "margin", "reward_chosen", "reward_rejected"};
-    if (pairs) return of_pairs[k];
+    if (preference) return preference == TESS_PREFERENCE_KTO && k == 1 ? "kl" : of_pairs[k];
     static const char *const accuracy[] = {"accuracy", "label_accuracy"};
     return m->import ? tess_import_number_name(m->import, k) : accuracy[k > 0];
 }

@@ -457,7 +457,7 @@ void tess_config_say_cut(const tess_config *c, int64_t tokens, int64_t elements)
 /* A pair is two sequences of one micro-batch, and what both have together is found on the rank that has it. */
 static tess_status resolve_preference(tess_config *c)
 {
-    static const char refused[] = "with a loss of pairs (preference.loss) it is not there yet";
+    static const char refused[] = "with a loss of pairs or labels (preference.loss) it is not there yet";
     const int loss = c->preference.loss;
     if (c->preference.beta == TESS_CONFIG_AUTO) c->preference.beta = loss == TESS_PREFERENCE_SIMPO ? 2 : 0.1;
     if (c->preference.nll == TESS_CONFIG_AUTO) c->preference.nll = loss == TESS_PREFERENCE_ORPO;
@@ -468,7 +468,13 @@ static tess_status resolve_preference(tess_config *c)
     if (c->parallel.sequence > 1)
         REFUSE(c, "parallel.sequence", "%lld, but %s (1 is)", (wide)c->parallel.sequence, refused);
     if (c->data.pack_examples)
-        REFUSE(c, "data.pack_examples", "true, but the two sequences of a pair share no sample (false does without)");
+        REFUSE(c, "data.pack_examples",
+               "true, but what preference.loss compares shares no sample (false does without)");
+    if (loss == TESS_PREFERENCE_KTO && c->preference.label_smoothing > 0)
+        REFUSE(c, "preference.label_smoothing", "%g, but kto learns from no pairs (0 does without)",
+               c->preference.label_smoothing);
+    if (loss == TESS_PREFERENCE_KTO && c->preference.nll > 0)
+        REFUSE(c, "preference.nll", "%g, but kto learns from no pairs (0 does without)", c->preference.nll);
     return TESS_OK;
 }
 

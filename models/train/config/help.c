@@ -11,7 +11,7 @@ static const char *const about[][2] = {
     {"eval", "what an evaluation says beside the loss"},
     {"on_spike", "what becomes of a batch whose gradient is out of proportion"},
     {"lora", "adapters of low rank beside a frozen model"},
-    {"preference", "losses of pairs of completions, one of them preferred"},
+    {"preference", "losses of completions: of pairs, one of them preferred, or of good and bad ones"},
     {"optimizer", "which one, and its numbers"},
     {"scheduler", "how the learning rate moves"},
     {"bf16", "half precision"},

@@ -45,10 +45,10 @@ static tess_status open_inputs(const char *path, void *what)
     TESS_TRY(tess_run_check_weights(&e->run));
     if (e->alone) return tess_model_check(e->run.model);
     if (tess_run_refers(&e->run))
-        return tess_error(
-            TESS_INVALID, "preference.loss",
-            "dpo compares with the model that the run began with, which eval does not have (data.valid of "
-            "the run evaluates so)");
+        return tess_error(TESS_INVALID, "preference.loss",
+                          "%s compares with the model that the run began with, which eval does not have (data.valid of "
+                          "the run evaluates so)",
+                          tess_run_judged(&e->run) ? "kto" : "dpo");
     TESS_TRY(tess_run_data(&e->run, "data.valid", e->c.data.valid, false, &e->data));
     return tess_model_check(e->run.model);
 }
@@ -83,6 +83,15 @@ void tess_evaluation_close(tess_evaluation *e)
     e->path = NULL;
 }
 
+/* The means of the numbers beside the losses; of what nothing has there is none. */
+static void take_numbers(const char *sums, int losses, int all, double *numbers)
+{
+    for (int k = losses; k < all && numbers; k++) {
+        const char *of = sums + 2 * (size_t)k * tess_exact_bytes();
+        numbers[k - losses] = tess_exact_value(of + tess_exact_bytes()) > 0 ? tess_exact_mean(of, 1) : NAN;
+    }
+}
+
 tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss, double *of,
                               double *numbers)
 {
@@ -105,8 +114,7 @@ tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_dat
     }
     *loss = tess_exact_mean(sums, losses);
     if (of) *of = tess_exact_value(sums + tess_exact_bytes());
-    for (int k = losses; k < all && numbers; k++)
-        numbers[k - losses] = tess_exact_mean(sums + 2 * (size_t)k * tess_exact_bytes(), 1);
+    take_numbers(sums, losses, all, numbers);
 done:
     tess_bar_end();
     free(sums);
@@ -118,8 +126,7 @@ tess_status tess_run_numbers(const tess_step *step, double *numbers)
     const int losses = tess_step_losses(step), count = tess_step_numbers(step);
     char *sums = tess_alloc((size_t)(2 * (losses + count)) * tess_exact_bytes());
     const tess_status status = tess_step_add_losses(step, sums);
-    for (int k = 0; k < count && status == TESS_OK; k++)
-        numbers[k] = tess_exact_mean(sums + 2 * (size_t)(losses + k) * tess_exact_bytes(), 1);
+    if (status == TESS_OK) take_numbers(sums, losses, losses + count, numbers);
     free(sums);
     return status;
 }
@@ -161,13 +168,14 @@ tess_status tess_eval(const tess_config *c)
     const int beside = tess_step_numbers(step);
     numbers = tess_alloc((size_t)(beside + 1) * sizeof *numbers);
     TESS_TRY_DONE(tess_run_evaluate(&e.run, step, e.data, &loss, &targets, numbers));
-    const bool batches = tess_model_batch(e.run.model), pairs = e.run.sequences > 1;
+    const bool batches = tess_model_batch(e.run.model), pairs = c->preference.loss;
     printf("loss %.6f", loss);
     if (pairs)
         printf("  pairs %.0f", targets);
     else if (!batches)
         printf("  perplexity %.4f  tokens %.0f", exp(loss), targets);
-    for (int k = 0; k < beside; k++) printf("  %s %.6f", tess_model_number_name(e.run.model, pairs, k), numbers[k]);
+    for (int k = 0; k < beside; k++)
+        printf("  %s %.6f", tess_model_number_name(e.run.model, c->preference.loss, k), numbers[k]);
     if (batches) printf("  batches %.0f", targets);
     printf("\n");
 done:

@@ -46,36 +46,84 @@ static tess_status read_scores(const tess_reference *reference, float *parts, in
     return TESS_OK;
 }
 
-static tess_status score_batch(const tess_reference *reference, const tess_data *data, uint64_t at, int64_t n,
-                               float *parts, int64_t *bits)
+/* Scores a batch of n samples; all ranks have all of it. */
+static tess_status score_batch(const tess_reference *reference, const tess_data *data, tess_feeding as, uint64_t at,
+                               int64_t n, float *scores)
 {
-    TESS_TRY(tess_ranks_agree(tess_run_feed_plain(reference->r, reference->step, data, at, n)));
-    TESS_TRY(tess_step_run(reference->step, &(tess_step_input){0}, NULL));
-    return tess_ranks_agree(read_scores(reference, parts, bits));
+    const tess_run *r = reference->r;
+    const int64_t sequences = r->micro_batch * r->evaluated * r->sequences;
+    tess_status status;
+    float *parts = tess_alloc((size_t)tess_step_outputs(reference->step) * sizeof *parts);
+    int64_t *bits = tess_alloc((size_t)sequences * sizeof *bits);
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_feed_as(r, reference->step, data, as, at, n)));
+    TESS_TRY_DONE(tess_step_run(reference->step, &(tess_step_input){0}, NULL));
+    TESS_TRY_DONE(tess_ranks_agree(read_scores(reference, parts, bits)));
+    tess_ranks_most(bits, (int)sequences);
+    for (int64_t s = 0; s < n * r->sequences; s++) memcpy(&scores[s], &(int32_t){(int32_t)bits[s]}, sizeof *scores);
+done:
+    free(bits);
+    free(parts);
+    return status;
 }
 
+/* How many samples of those that are left a batch has. */
+static int64_t batch_of(const tess_reference *reference, uint64_t left)
+{
+    const int64_t batch = reference->r->micro_batch * reference->r->evaluated;
+    return left < (uint64_t)batch ? (int64_t)left : batch;
+}
+
+/* Both sequences of a sample, together or one after the other. */
 static tess_status score(const tess_reference *reference, const tess_data *data, tess_safetensors_writer *w,
                          size_t tensor)
 {
     const tess_run *r = reference->r;
-    const int64_t batch = r->micro_batch * r->evaluated, sequences = batch * r->sequences;
     const uint64_t samples = tess_data_samples(data);
-    float *parts = tess_alloc((size_t)tess_step_outputs(reference->step) * sizeof *parts),
-          *scores = tess_alloc((size_t)sequences * sizeof *scores);
-    int64_t *bits = tess_alloc((size_t)sequences * sizeof *bits);
+    float *scores = tess_alloc((size_t)(batch_of(reference, UINT64_MAX) * r->sequences) * sizeof *scores);
     tess_status status = TESS_OK;
-    for (uint64_t at = 0; at < samples && status == TESS_OK; at += (uint64_t)batch) {
-        const int64_t n = samples - at < (uint64_t)batch ? (int64_t)(samples - at) : batch;
-        status = score_batch(reference, data, at, n, parts, bits);
-        if (status != TESS_OK) break;
-        tess_ranks_most(bits, (int)sequences);
-        for (int64_t s = 0; s < n * r->sequences; s++) memcpy(&scores[s], &(int32_t){(int32_t)bits[s]}, sizeof *scores);
-        if (tess_rank() == 0) status = tess_safetensors_write(w, tensor, (int64_t)at, n, 0, r->sequences, scores);
-        tess_bar_step((double)n);
-    }
-    free(bits);
+    for (int64_t k = 0, n; k < 2; k += r->sequences)
+        for (uint64_t at = 0; at < samples && status == TESS_OK; at += (uint64_t)n) {
+            n = batch_of(reference, samples - at);
+            status = score_batch(reference, data, (tess_feeding){.plain = true, .other = k}, at, n, scores);
+            if (tess_rank() == 0 && status == TESS_OK)
+                status = tess_safetensors_write(w, tensor, (int64_t)at, n, k, r->sequences, scores);
+            status = tess_ranks_agree(status);
+            tess_bar_step((double)n * (double)r->sequences / 2);
+        }
     free(scores);
-    free(parts);
+    return status;
+}
+
+/* The scores that the reference gave them. */
+static tess_status other_score(const tess_run *r, const tess_data *data, uint64_t sample, float *score)
+{
+    for (int k = 0; k < KINDS; k++)
+        if (r->reference[k].data == data)
+            return tess_safetensor_read(r->reference[k].scores, (int64_t)(2 * sample + 1), 1, score);
+    return TESS_OK;
+}
+
+tess_status tess_reference_bound(tess_reference *reference, const tess_data *data, bool plain, uint64_t first,
+                                 int64_t n)
+{
+    tess_run *r = reference->r;
+    if (!r || !tess_run_judged(r)) return TESS_OK;
+    double sum = 0;
+    float *scores = tess_alloc((size_t)batch_of(reference, UINT64_MAX) * sizeof *scores), then = 0;
+    tess_status status = TESS_OK;
+    for (int64_t at = 0, m; at < n && status == TESS_OK; at += m) {
+        m = batch_of(reference, (uint64_t)(n - at));
+        const uint64_t place = first + (uint64_t)at;
+        status = score_batch(reference, data, (tess_feeding){.plain = plain, .other = true}, place, m, scores);
+        for (int64_t s = 0; s < m && status == TESS_OK; s++) {
+            const uint64_t sample = place + (uint64_t)s;
+            status = other_score(r, data, plain ? sample : tess_data_order(data, sample), &then);
+            sum += (double)scores[s] - (double)then;
+        }
+        status = tess_ranks_agree(status);
+    }
+    free(scores);
+    r->bound = sum > 0 ? sum / (double)n : 0;
     return status;
 }
 
@@ -100,8 +148,8 @@ static tess_status make(const tess_reference *reference, const tess_data *const 
     double samples = 0;
     for (int k = 0; k < KINDS; k++) {
         if (!data[k]) continue;
-        tensor[k] = tess_safetensors_declare(w, names[k], TESS_F32, 2,
-                                             (int64_t[]){(int64_t)tess_data_samples(data[k]), reference->r->sequences});
+        tensor[k] =
+            tess_safetensors_declare(w, names[k], TESS_F32, 2, (int64_t[]){(int64_t)tess_data_samples(data[k]), 2});
         samples += (double)tess_data_samples(data[k]);
     }
     sums_of(reference, data, sums);
@@ -147,8 +195,10 @@ tess_status tess_reference_find(tess_reference *reference, const tess_data *trai
     const tess_data *const data[KINDS] = {train, valid};
     if (!reference->r) return TESS_OK;
     if (!resumes) TESS_TRY(make(reference, data));
-    tess_step_free(reference->step);
-    reference->step = NULL;
+    if (!tess_run_judged(reference->r)) {
+        tess_step_free(reference->step);
+        reference->step = NULL;
+    }
     char *path = tess_format("%s/reference.safetensors", reference->r->c->output);
     const tess_status status = use(reference, path, data);
     free(path);

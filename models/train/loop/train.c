@@ -230,12 +230,19 @@ static void judge(struct training *t)
     at->marked = true;
 }
 
+static tess_status evaluate_valid(struct training *t)
+{
+    TESS_TRY(tess_reference_bound(&t->reference, t->valid, true, 0, (int64_t)tess_data_samples(t->valid)));
+    return tess_run_evaluate(&t->run, t->eval, t->valid, &t->valid_loss, NULL, t->numbers);
+}
+
 static tess_status one_step(struct training *t)
 {
     tess_step_input in = tess_schedule_input(&t->c, t->at.step, t->at.seed, &t->at.scale);
     in.most_norm = tess_spikes_most(&t->c, &t->at.spikes);
     tess_step_result r;
     tess_observer_step_begins(&t->observer, t->step, t->at.step);
+    TESS_TRY(tess_reference_bound(&t->reference, t->data, false, (uint64_t)t->at.samples, t->run.batch));
     /* A rank that lacks its samples would be missed in the middle of the step. */
     TESS_TRY(tess_ranks_agree(tess_run_feed(&t->run, t->step, t->data, (uint64_t)t->at.samples, t->run.batch)));
     TESS_TRY(tess_ranks_agree(tess_step_run(t->step, &in, &r)));
@@ -247,12 +254,12 @@ static tess_status one_step(struct training *t)
                           .grad_norm = r.grad_norm,
                           .loss_scale = in.loss_scale,
                           .skipped = t->at.scale.skipped,
-                          .pairs = t->run.sequences > 1,
+                          .preference = t->run.c->preference.loss,
                           .own = t->own};
-    if (s.pairs) TESS_TRY(tess_run_numbers(t->step, t->own));
+    if (s.preference) TESS_TRY(tess_run_numbers(t->step, t->own));
     tess_observer_step_ends(&t->observer, tess_run_tokens(&t->run), r.used, &s);
     bool evaluate = due(t->way.eval_every, t->at.step + 1);
-    if (evaluate) TESS_TRY(tess_run_evaluate(&t->run, t->eval, t->valid, &t->valid_loss, NULL, t->numbers));
+    if (evaluate) TESS_TRY(evaluate_valid(t));
     if (evaluate && t->samples) TESS_TRY(tess_samples_make(t->samples));
     s.valid_loss = evaluate ? &t->valid_loss : NULL;
     s.samples_made = evaluate && t->samples ? tess_samples_text(t->samples) : NULL;

@@ -150,8 +150,8 @@ static void put_step(FILE *f, const tess_step_report *s)
 {
     fprintf(f, "{\"step\":%lld", (long long)s->step + 1);
     put_number(f, "loss", s->loss);
-    for (int k = 0; s->pairs && k < TESS_PREFERENCE_NUMBERS; k++)
-        put_number(f, tess_model_number_name(s->model, true, k), s->own[k]);
+    for (int k = 0; s->preference && k < TESS_PREFERENCE_NUMBERS; k++)
+        put_number(f, tess_model_number_name(s->model, s->preference, k), s->own[k]);
     put_number(f, "lr", s->lr);
     put_number(f, "grad_norm", s->grad_norm);
     if (s->loss_scale > 0) put_number(f, "loss_scale", s->loss_scale);
@@ -164,11 +164,11 @@ static void put_step(FILE *f, const tess_step_report *s)
     put_number(f, "mfu", s->mfu);
     put_number(f, "sent_bytes", (double)s->sent_bytes);
     if (s->valid_loss) put_number(f, "valid_loss", *s->valid_loss);
-    if (s->valid_loss && s->model && !s->pairs && !tess_model_batch(s->model))
+    if (s->valid_loss && s->model && !s->preference && !tess_model_batch(s->model))
         put_number(f, "valid_perplexity", exp(*s->valid_loss));
     for (int k = 0; s->valid_loss && k < s->beside; k++) {
         char name[80];
-        snprintf(name, sizeof name, "valid_%.64s", tess_model_number_name(s->model, s->pairs, k));
+        snprintf(name, sizeof name, "valid_%.64s", tess_model_number_name(s->model, s->preference, k));
         put_number(f, name, s->numbers[k]);
     }
     for (int t = 0; t < TESS_TIER_COUNT; t++) put_tier(f, tess_tier_name((tess_tier)t), &s->tier[t]);
@@ -313,7 +313,7 @@ static void plain_line(const tess_report *r, const tess_step_report *s, double s
     add_step(s, r->steps, WIDTH, line, sizeof line);
     if (s->valid_loss) add(line, sizeof line, WIDTH, "valid %s", show_loss(*s->valid_loss, valid));
     for (int k = 0; s->valid_loss && k < s->beside; k++)
-        add(line, sizeof line, WIDTH, "%.40s %.4g", tess_model_number_name(s->model, s->pairs, k), s->numbers[k]);
+        add(line, sizeof line, WIDTH, "%.40s %.4g", tess_model_number_name(s->model, s->preference, k), s->numbers[k]);
     add(line, sizeof line, WIDTH, "lr %.4g", s->lr);
     add(line, sizeof line, WIDTH, "grad %.4g", s->grad_norm);
     if (s->loss_scale > 0) add(line, sizeof line, WIDTH, "scale %.10g", s->loss_scale);

@@ -23,7 +23,7 @@ typedef struct tess_step_report {
     const tess_model *model;  /* whose names are those of */
     const double *numbers;    /* what was evaluated beside that, */
     int beside;               /* and how many of these there are */
-    bool pairs;               /* they and those of the step itself are a loss of pairs' */
+    int preference;           /* a tess_preference_kind, whose they and those of the step itself are; 0: of none */
     const double *own;        /* the latter */
     const char *samples_made; /* texts behind it, a line of JSON each; NULL: none */
     uint64_t sent_bytes;      /* between ranks, all of them together */

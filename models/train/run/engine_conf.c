@@ -80,7 +80,12 @@ int64_t tess_run_tokens(const tess_run *r)
 
 bool tess_run_refers(const tess_run *r)
 {
-    return r->c->preference.loss == TESS_PREFERENCE_DPO;
+    return r->c->preference.loss == TESS_PREFERENCE_DPO || tess_run_judged(r);
+}
+
+bool tess_run_judged(const tess_run *r)
+{
+    return r->c->preference.loss == TESS_PREFERENCE_KTO;
 }
 
 void tess_run_terms(const tess_config *c, int rank, tess_run *r)
@@ -102,14 +107,14 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
                  .reuse = c->zero_optimization.stage3_max_reuse_distance},
         .dtype = tess_run_dtype(c),
         .caps = caps_of(c),
-        .evaluates = c->data.valid || c->preference.loss == TESS_PREFERENCE_DPO, /* so it begins */
-        .sequences = c->preference.loss ? 2 : 1,
+        .sequences = c->preference.loss && c->preference.loss != TESS_PREFERENCE_KTO ? 2 : 1,
         .length = c->data.seq_length,
         .batch = c->train_batch_size,
         .micro = c->train_batch_size / c->train_micro_batch_size_per_gpu,
         .micro_batch = c->train_micro_batch_size_per_gpu,
         .evaluated = tess_ranks() / (int)(tensor * pipeline * c->parallel.sequence),
     };
+    r->evaluates = c->data.valid || tess_run_refers(r); /* so it begins */
     r->conf = (tess_step_conf){.train = true,
                                .micro = r->micro,
                                .deterministic = c->deterministic != TESS_DETERMINISTIC_NO,

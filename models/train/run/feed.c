@@ -20,37 +20,39 @@ static int32_t *row(const struct part *p, int64_t sample)
 }
 
 /* What another model says of the sequences of a sample; zeros where it was not asked yet. */
-static tess_status read_reference(const tess_run *r, const tess_data *data, uint64_t sample, int32_t *bits)
+static tess_status read_reference(const tess_run *r, const tess_data *data, uint64_t sample, int32_t label,
+                                  int32_t *bits)
 {
-    for (int k = 0; k < 2; k++) {
-        float scores[2];
-        if (!data || r->reference[k].data != data) continue;
-        TESS_TRY(tess_safetensor_read(r->reference[k].scores, (int64_t)(2 * sample), 2, scores));
-        memcpy(bits, scores, sizeof scores);
-    }
+    float said[TESS_KTO_REFERENCE] = {0};
+    for (int k = 0; k < 2; k++)
+        if (data && r->reference[k].data == data)
+            TESS_TRY(tess_safetensor_read(r->reference[k].scores, (int64_t)(2 * sample), 2, said));
+    if (tess_run_judged(r)) said[1] = (float)r->bound, said[2] = (float)label;
+    memcpy(bits, said, (size_t)(tess_run_judged(r) ? TESS_KTO_REFERENCE : 2) * sizeof *said);
     return TESS_OK;
 }
 
 /* The samples are those at places of the run, or with `plain` of the data; sequences lie one behind the other. */
-static tess_status read_samples(const tess_run *r, const tess_data *data, bool plain, const struct part *p,
+static tess_status read_samples(const tess_run *r, const tess_data *data, tess_feeding as, const struct part *p,
                                 uint64_t first, int64_t n, int64_t room)
 {
+    int32_t label = 0;
     for (int64_t i = 0; i < room * r->sequences; i++) {
         const uint64_t at = first + (uint64_t)(i / r->sequences);
-        const bool there = i / r->sequences < n, rejected = i % r->sequences;
-        const uint64_t sample = plain || !there ? at : tess_data_order(data, at);
+        const bool there = i / r->sequences < n, second = i % r->sequences;
+        const uint64_t sample = as.plain || !there ? at : tess_data_order(data, at);
         const tess_sample into = {.ids = row(&p[IDS], i),
                                   .targets = row(&p[TARGETS], i),
                                   .bounds = row(&p[BOUNDS], i),
                                   .positions = row(&p[POSITIONS], i),
                                   .segments = row(&p[SEGMENTS], i),
                                   .decoder_ids = row(&p[DECODER_IDS], i),
-                                  .label = row(&p[LABEL], i),
+                                  .label = tess_run_judged(r) ? &label : row(&p[LABEL], i),
                                   .place = at,
-                                  .rejected = rejected};
+                                  .other = second || as.other};
         if (there) {
             TESS_TRY(tess_data_get(data, sample, &into));
-            if (p[REFERENCE].values && !rejected) TESS_TRY(read_reference(r, data, sample, row(&p[REFERENCE], i)));
+            if (p[REFERENCE].values && !second) TESS_TRY(read_reference(r, data, sample, label, row(&p[REFERENCE], i)));
         } else
             for (int k = 0; k < PARTS; k++)
                 for (int64_t t = 0; p[k].values && t < p[k].width; t++) row(&p[k], i)[t] = p[k].none;
@@ -162,7 +164,7 @@ static tess_status feed_arrays(const tess_run *r, tess_step *step, const tess_da
 }
 
 /* Feeds n samples of `data` from `first` on; without data, samples that are drawn. */
-static tess_status feed(const tess_run *r, tess_step *step, const tess_data *data, bool plain, uint64_t first,
+static tess_status feed(const tess_run *r, tess_step *step, const tess_data *data, tess_feeding as, uint64_t first,
                         int64_t n)
 {
     if (tess_model_batch(r->model)) return feed_arrays(r, step, data, first, n);
@@ -177,7 +179,7 @@ static tess_status feed(const tess_run *r, tess_step *step, const tess_data *dat
                                [LABEL] = {net->label, 1, -100, NULL},
                                [INDEX] = {net->index, 1, 0, NULL},
                                [VISIBLE] = {net->visible, 2 * T, 0, NULL},
-                               [REFERENCE] = {net->reference, 1, 0, NULL}};
+                               [REFERENCE] = {net->reference, tess_run_judged(r) ? TESS_KTO_REFERENCE : 1, 0, NULL}};
     int64_t micro, micros;
     tess_step_share(step, &micro, &micros);
     const int64_t begin = micro * r->micro_batch, room = micros * r->micro_batch;
@@ -186,7 +188,7 @@ static tess_status feed(const tess_run *r, tess_step *step, const tess_data *dat
         if (part[k].tensor) part[k].values = tess_alloc((size_t)(rows * part[k].width) * sizeof(int32_t));
     tess_status status = TESS_OK;
     if (data)
-        status = read_samples(r, data, plain, part, first + (uint64_t)begin, n - begin, room);
+        status = read_samples(r, data, as, part, first + (uint64_t)begin, n - begin, room);
     else
         draw_samples(r, part, rows);
     if (status == TESS_OK) complete(net, part, rows, T);
@@ -198,15 +200,16 @@ static tess_status feed(const tess_run *r, tess_step *step, const tess_data *dat
 
 tess_status tess_run_feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first, int64_t n)
 {
-    return feed(r, step, data, false, first, n);
+    return feed(r, step, data, (tess_feeding){0}, first, n);
 }
 
-tess_status tess_run_feed_plain(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first, int64_t n)
+tess_status tess_run_feed_as(const tess_run *r, tess_step *step, const tess_data *data, tess_feeding as, uint64_t first,
+                             int64_t n)
 {
-    return feed(r, step, data, true, first, n);
+    return feed(r, step, data, as, first, n);
 }
 
 tess_status tess_run_feed_random(const tess_run *r, tess_step *step)
 {
-    return feed(r, step, NULL, false, 0, 0);
+    return feed(r, step, NULL, (tess_feeding){0}, 0, 0);
 }

@@ -145,7 +145,9 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
                                              .beta = (float)c->preference.beta,
                                              .gamma = (float)c->preference.gamma,
                                              .smoothing = (float)c->preference.label_smoothing,
-                                             .nll = (float)c->preference.nll};
+                                             .nll = (float)c->preference.nll,
+                                             .desirable = (float)c->preference.desirable_weight,
+                                             .undesirable = (float)c->preference.undesirable_weight};
     const tess_build build = {.batch = r->micro_batch * r->sequences,
                               .preference = preference,
                               .length = r->length,
@@ -353,7 +355,8 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
                            .drop = r->c->data.truncate == TESS_TRUNCATE_DROP,
                            .end_completions = r->c->data.end_completions,
                            .chat = r->chat,
-                           .pairs = r->c->preference.loss,
+                           .pairs = r->sequences > 1,
+                           .judged = tess_run_judged(r),
                            .loss_on_all = r->c->data.loss_on == LOSS_ON_ALL,
                            .held = held,
                            .holds = holds};

@@ -46,11 +46,13 @@ typedef struct tess_run {
     /* Micro-batches of a step on all ranks, sequences of one, of a step; tokens of a sequence: */
     int64_t micro, micro_batch, batch, length;
     int64_t sequences; /* of a sample: 2 of a pair */
-    /* What another model says of the pairs of these data (loop/reference.c): (samples, 2). */
+    /* What another model says of these data (loop/reference.c), (samples, 2): of both of a pair, or of a judged example
+     * and of the other one that tess_sample says. */
     struct {
         const tess_data *data; /* NULL: nothing is known */
         const struct tess_safetensor *scores;
     } reference[2];
+    double bound;      /* k of KTO's loss, for what is fed next */
     int64_t evaluated; /* micro-batches of a step of eval */
 } tess_run;
 
@@ -60,6 +62,8 @@ typedef struct tess_run {
 int64_t tess_run_tokens(const tess_run *r);
 /* Returns whether the loss compares with what another model says of the data. */
 bool tess_run_refers(const tess_run *r);
+/* Returns whether the samples are completions with a label, good or bad ones. */
+bool tess_run_judged(const tess_run *r);
 /* Returns the dtype of matrices that a configuration asks for. */
 tess_dtype tess_run_dtype(const tess_config *c);
 /* Returns the dtype whose products are measured in the place of another: fp16 is as fast as bf16 on a GPU, and as fp32
@@ -217,9 +221,13 @@ tess_status tess_run_room(tess_run *r, const tess_holds *plan, bool resumes) TES
  * beyond the n-th targets that count for nothing. */
 tess_status tess_run_feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first,
                           int64_t n) TESS_NODISCARD;
-/* Feeds n samples of data in their own order, as the two before feed them. */
-tess_status tess_run_feed_plain(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first,
-                                int64_t n) TESS_NODISCARD;
+typedef struct tess_feeding {
+    bool plain; /* samples are those of the data, in their own order */
+    bool other; /* of each the other sequence that tess_sample says, in its place */
+} tess_feeding;
+/* Feeds samples in another way. */
+tess_status tess_run_feed_as(const tess_run *r, tess_step *step, const tess_data *data, tess_feeding as, uint64_t first,
+                             int64_t n) TESS_NODISCARD;
 /* Feeds the keys of random numbers that a network takes, of micro-batches from that sample on. */
 tess_status tess_run_feed_keys(const tess_run *r, tess_step *step, uint64_t first) TESS_NODISCARD;
 /* Feeds samples that are drawn, without padding. */
