@@ -500,25 +500,35 @@ typedef struct tess_copy_arg {
 } tess_copy_arg;
 extern tess_codelet tess_copy[]; /* [TESS_F32], but of any bytes: x, y */
 
-/* ---- optimizer.c, and a file an optimizer: adamw.c, sgd.c, lion.c, adagrad.c ---- */
+/* ---- optimizer.c, and a file an optimizer: adamw.c, sgd.c, lion.c, adagrad.c, muon.c ---- */
 enum { TESS_MOMENTS_MOST = 2 }; /* there is room for; how many an optimizer has its description says */
+
+typedef struct tess_whole_arg tess_whole_arg;
 
 /* An optimizer as those see it who hold its moments and emit its updates. */
 typedef struct tess_optimizer_kind {
-    const char *name;                              /* as messages and checkpoints have it */
-    tess_codelet *update;                          /* [TESS_F32] only; see tess_update_arg */
-    const char *moment[TESS_MOMENTS_MOST];         /* what its moments are called in files: NAME.exp_avg */
-    int (*moments)(const tess_optimizer *o);       /* how many of these there are with such numbers; NULL: all */
-    double (*begins)(const tess_optimizer *o);     /* what they are before the first update; NULL: 0 */
-    unsigned positive;                             /* bit m: that moment is never below 0 */
+    const char *name;                          /* as messages and checkpoints have it */
+    tess_codelet *update;                      /* [TESS_F32] only; see tess_update_arg */
+    const char *moment[TESS_MOMENTS_MOST];     /* what its moments are called in files: NAME.exp_avg */
+    int (*moments)(const tess_optimizer *o);   /* how many of these there are with such numbers; NULL: all */
+    double (*begins)(const tess_optimizer *o); /* what they are before the first update; NULL: 0 */
+    unsigned positive;                         /* bit m: that moment is never below 0 */
+    /* An optimizer of whole matrices; NULL: tiles know nothing of each other. */
+    tess_codelet *whole;                                   /* [TESS_F32] and [TESS_BF16]; see tess_whole_arg */
+    tess_codelet *apply;                                   /* [TESS_F32] only */
+    size_t (*room)(const tess_whole_arg *a, tess_dtype t); /* bytes that `whole` has beside */
+    double (*stretch)(const tess_optimizer *o, double rows, double columns); /* as PyTorch has the matrix */
+    const struct tess_optimizer_kind *others;      /* what has the parameters that are no hidden matrices */
     tess_status (*check)(const tess_optimizer *o); /* numbers that cannot be are TESS_INVALID */
 } tess_optimizer_kind;
 /* Returns the description; NULL: there is no such type. */
 const tess_optimizer_kind *tess_optimizer_kind_of(const tess_optimizer *o);
 /* What is no optimizer's: a state of the network becomes what stands in the place of its gradient. */
 extern const tess_optimizer_kind tess_replace_kind;
-/* Returns how many moments it keeps of a parameter. */
+extern const tess_optimizer_kind tess_adamw_kind;
+/* Returns how many moments it keeps of a parameter, and how many a kind does with such numbers. */
 int tess_optimizer_moments(const tess_optimizer *o);
+int tess_optimizer_kind_moments(const tess_optimizer_kind *kind, const tess_optimizer *o);
 /* Returns whether the codelet is the update of an optimizer. */
 bool tess_codelet_updates(const tess_codelet *cl);
 /* Returns TESS_INVALID for numbers that no optimizer can have. */
@@ -555,6 +565,7 @@ typedef struct tess_update_arg {
     int moments;
     double weight_decay; /* of this parameter */
     double lr_scale;     /* of env.lr */
+    double stretch;      /* of a whole matrix' step, beside its decay */
     tess_dtype copy;     /* of the copy that follows; TESS_F32: none does */
     bool clip;           /* scale by env.clip over the norm */
     bool late;           /* this update is of the step before, as env.before says */
@@ -562,6 +573,13 @@ typedef struct tess_update_arg {
     tess_kept kept;      /* how moments are; zeros: in fp32 */
     const char *name;
 } tess_update_arg;
+
+/* Of a whole matrix, where `update` of its tiles had a matrix f32 (rows,columns) in the place of the master, and
+ * `apply` will have it in the place of the gradient: the matrix, room, loss, norm. */
+struct tess_whole_arg {
+    tess_update_arg update;
+    int64_t rows, columns;
+};
 extern tess_codelet tess_update_adamw[], tess_update_sgd[], tess_update_lion[], tess_update_adagrad[];
 
 /* ---- fill.c, finite.c, pick.c ---- */

@@ -16,6 +16,7 @@ typedef enum tess_optimizer_type {
     TESS_OPTIMIZER_SGD,
     TESS_OPTIMIZER_LION,
     TESS_OPTIMIZER_ADAGRAD,
+    TESS_OPTIMIZER_MUON,
     TESS_OPTIMIZERS
 } tess_optimizer_type;
 
@@ -37,10 +38,12 @@ typedef struct tess_optimizer {
     bool no_decay_1d;           /* vectors do not decay */
     double clip;                /* the largest global norm of the gradient, which is scaled down to it; 0: any */
     tess_optimizer_type type;   /* all steps that train one graph have the same */
-    double momentum, dampening; /* SGD; without momentum SGD has no states */
-    bool nesterov;              /* SGD: Nesterov's momentum */
+    double momentum, dampening; /* SGD, Muon; without momentum SGD has no states */
+    bool nesterov;              /* SGD, Muon: Nesterov's momentum */
     double lr_decay, initial;   /* Adagrad: decay of the learning rate; the first value of the sum of squares */
     tess_keeping keeping;       /* the format of the moments */
+    int ns_steps;               /* Muon: iterations that make a matrix orthogonal */
+    bool match_rms;             /* Muon: steps are as long as AdamW's: torch's adjust_lr_fn "match_rms_adamw" */
 } tess_optimizer;
 
 /* Each returns an optimizer with the numbers that PyTorch (Lion: DeepSpeed) gives it by default, without weight decay
@@ -50,6 +53,8 @@ tess_optimizer tess_adamw(void);
 tess_optimizer tess_sgd(double momentum);
 tess_optimizer tess_lion(void);
 tess_optimizer tess_adagrad(void);
+/* Returns Muon, which has hidden matrices (tess_param_set_hidden), with AdamW for all else. */
+tess_optimizer tess_muon(void);
 
 /* ---- settings of ops --------------------------------------------------------------------------------------------- */
 

@@ -103,7 +103,7 @@ typedef struct tess_holds {
     uint64_t stays[TESS_ROLE_COUNT];    /* parameters and states that stay in RAM */
     uint64_t on_disk[TESS_ROLE_COUNT];  /* tiles that rest on disk */
     double flops;                       /* of the model, forward and backward */
-    double recompute_flops;             /* of activations that are computed again */
+    double recompute_flops;             /* of activations that are computed again, and of Muon's iterations */
     double bytes;                       /* read and written by tasks that are no products of matrices */
     uint64_t sent;                      /* to other ranks */
     uint64_t tasks, tiles;              /* how many there are */

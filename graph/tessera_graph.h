@@ -64,6 +64,13 @@ bool tess_param_frozen(const tess_tensor *p);
 /* Sets rates of a parameter's own for steps that are made later: its learning rate is the step's times lr_scale; a
  * weight_decay of 0 or more replaces the optimizer's, whatever no_decay_1d says. */
 tess_status tess_param_set_rates(tess_tensor *p, double lr_scale, double weight_decay) TESS_NODISCARD;
+/* Says whether a matrix is a hidden one, which Muon updates, where it has other matrices by AdamW; and whether PyTorch
+ * has its rows as columns (turned), by which Muon's step is as long. Unsaid, those are hidden that ops multiply by and
+ * do nothing else with: no table of an embedding, and not what tess_cross_entropy has. The call comes before the first
+ * step that trains is made. */
+tess_status tess_param_set_hidden(tess_tensor *p, bool hidden, bool turned) TESS_NODISCARD;
+/* Returns whether a parameter is a hidden matrix. */
+bool tess_param_hidden(const tess_tensor *p);
 
 /* Names a tensor for errors and traces, and returns it. */
 tess_tensor *tess_name(tess_tensor *t, const char *format, ...) TESS_PRINTF(2, 3);

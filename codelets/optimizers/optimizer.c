@@ -43,6 +43,14 @@ tess_optimizer tess_adagrad(void)
     return (tess_optimizer){.type = TESS_OPTIMIZER_ADAGRAD, .eps = 1e-10};
 }
 
+tess_optimizer tess_muon(void)
+{
+    tess_optimizer o = tess_adamw();
+    o.type = TESS_OPTIMIZER_MUON;
+    o.momentum = 0.95, o.nesterov = true, o.ns_steps = 5;
+    return o;
+}
+
 const tess_optimizer_kind *tess_optimizer_kind_of(const tess_optimizer *o)
 {
     return o->type >= 0 && o->type < TESS_OPTIMIZERS ? kinds[o->type] : NULL;
@@ -57,7 +65,11 @@ bool tess_codelet_updates(const tess_codelet *cl)
 
 int tess_optimizer_moments(const tess_optimizer *o)
 {
-    const tess_optimizer_kind *kind = tess_optimizer_kind_of(o);
+    return tess_optimizer_kind_moments(tess_optimizer_kind_of(o), o);
+}
+
+int tess_optimizer_kind_moments(const tess_optimizer_kind *kind, const tess_optimizer *o)
+{
     int named = 0;
     while (named < TESS_MOMENTS_MOST && kind->moment[named]) named++;
     return kind->moments ? kind->moments(o) : named;

@@ -151,19 +151,19 @@ TESS_INLINE void tess_update_part(const tess_update_view *u, int64_t k, tess_upd
         const tess_##name##_rates *k = rates;                                                                          \
         TESS_BY_DTYPE(u->a->copy, name##_copied, u, *k, n);                                                            \
     }                                                                                                                  \
-    struct whole {                                                                                                     \
+    struct name##_whole {                                                                                              \
         tess_update_view u;                                                                                            \
         tess_##name##_rates k;                                                                                         \
     };                                                                                                                 \
     TESS_CLONES static void name##_part(void *of, int64_t k)                                                           \
     {                                                                                                                  \
-        const struct whole *all = of;                                                                                  \
+        const struct name##_whole *all = of;                                                                           \
         tess_update_part(&all->u, k, name##_loop, &all->k, positive);                                                  \
     }                                                                                                                  \
     TESS_CUDA_DECLARE(name##_f32)                                                                                      \
     static void name##_f32(const tess_work *w)                                                                         \
     {                                                                                                                  \
-        struct whole all = {.u = tess_update_view_of(w)};                                                              \
+        struct name##_whole all = {.u = tess_update_view_of(w)};                                                       \
         all.k = tess_##name##_rates_of(&all.u);                                                                        \
         if (tess_update_begins(w, &all.u, &all.k.scale))                                                               \
             tess_parts_run(tess_update_parts(all.u.a), name##_part, &all);                                             \

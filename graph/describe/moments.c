@@ -26,6 +26,42 @@ tess_kept tess_param_kept(const tess_tensor *p)
         .as = fewer ? p->held->keeping : TESS_KEEP_F32, .width = width, .whole = whole, .column = p->held->on.col0};
 }
 
+/* Whether all that reads it multiplies by it, and something does. */
+static bool is_multiplied(const tess_tensor *p)
+{
+    const tess_graph *g = p->g;
+    bool some = false, all = !p->nd || p->nd->rank == 2;
+    for (int k = 0; k < g->nodes; k++)
+        for (int i = 0; i < g->node[k]->inputs; i++) {
+            if (g->node[k]->in[i] != p) continue;
+            some = true;
+            all &= g->node[k]->op->times >> i & 1;
+        }
+    return some && all;
+}
+
+bool tess_param_hidden(const tess_tensor *p)
+{
+    const struct tess_param *h = p->held->storage->held;
+    return p->rank == 2 && !h->is_state && (h->hidden ? h->hidden > 0 : is_multiplied(p));
+}
+
+tess_status tess_param_set_hidden(tess_tensor *p, bool hidden, bool turned)
+{
+    if (!p || p->kind != TESS_KIND_PARAM || (hidden && p->rank != 2))
+        return tess_error(TESS_INVALID, p ? p->name : "tess_param_set_hidden", "is no matrix");
+    struct tess_param *h = p->held->storage->held;
+    h->hidden = hidden ? 1 : -1;
+    h->turned = turned;
+    return TESS_OK;
+}
+
+const tess_optimizer_kind *tess_param_kind(const tess_tensor *p, const tess_optimizer *o)
+{
+    const tess_optimizer_kind *kind = tess_optimizer_kind_of(o);
+    return kind->others && !tess_param_hidden(p) ? kind->others : kind;
+}
+
 static void make(tess_tensor *p, int moments)
 {
     struct tess_param *h = p->held;
@@ -60,8 +96,13 @@ tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool tra
         h->optimizer = &tess_replace_kind;
         return TESS_OK;
     }
-    const tess_optimizer_kind *kind = tess_optimizer_kind_of(o);
-    const int moments = tess_optimizer_moments(o);
+    const tess_optimizer_kind *kind = tess_param_kind(p, o);
+    const int moments = tess_optimizer_kind_moments(kind, o);
+    if (kind->whole && p->cut->split)
+        return tess_error(TESS_INVALID, "optimizer",
+                          "%s updates whole matrices, and the ranks of a tensor share %s (tensor 1, or another "
+                          "optimizer)",
+                          kind->name, p->name);
     const float begins = kind->begins ? (float)kind->begins(o) : 0;
     if (h->optimizer && (h->trained || !trains)) {
         if (!trains ||
@@ -142,14 +183,13 @@ const char *tess_param_part_name(const tess_tensor *p, tess_part part)
 
 const char *tess_graph_optimizer(const tess_graph *g, int *moments)
 {
+    const struct tess_param *of = NULL; /* one of what has whole matrices, if there is any */
     for (int k = 0; k < g->params; k++) {
         const struct tess_param *h = g->param[k]->held;
-        if (!h->trained) continue;
-        *moments = h->moments;
-        return h->optimizer->name;
+        if (h->trained && (!of || h->optimizer->whole)) of = h;
     }
-    *moments = tess_optimizer_moments(unsaid());
-    return tess_optimizer_kind_of(unsaid())->name;
+    *moments = of ? of->moments : tess_optimizer_moments(unsaid());
+    return of ? of->optimizer->name : tess_optimizer_kind_of(unsaid())->name;
 }
 
 void tess_graph_ready_ram(const tess_graph *g)

@@ -169,6 +169,7 @@ struct tess_op {
     int stack;        /* the input that is a stack of matrices, replicated on all ranks; 0: none */
     int replicated;   /* with TESS_COLUMNS_SAME: the parameter that all ranks have, and find a part of its gradient; 0:
                          none */
+    unsigned times;   /* bit i: input i is a matrix that it multiplies by */
     bool by_rows;     /* a row of the output depends on the same row of the inputs alone */
     bool by_places;   /* it is not by_rows, as ops of experts, but works on spans of sequences */
     bool quantized;   /* the matrix in[1] may be quantized */

@@ -81,6 +81,8 @@ struct tess_param {
     float begins;         /* the first value of its moments */
     bool own_rates;       /* lr_scale and weight_decay hold in place of the step's */
     double lr_scale, weight_decay;
+    int hidden;  /* 1: it is a hidden matrix, -1: it is none, 0: those that read it say so */
+    bool turned; /* PyTorch has its rows as columns */
 };
 
 /* Returns whether tasks read a parameter in the graph's dtype, where that has 16 bits: a matrix that is no state. */
@@ -113,6 +115,8 @@ static inline int64_t tess_state_elements(const tess_tensor *p, const struct tes
 /* Makes the moments of a parameter for an optimizer that trains it, or, before any step trains it, for tess_param_map
  * (moments.c). */
 tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool trains) TESS_NODISCARD;
+/* Returns the kind of optimizer that updates it: of hidden matrices another one than of the rest. */
+const tess_optimizer_kind *tess_param_kind(const tess_tensor *p, const tess_optimizer *o);
 /* Returns how moments are kept, but for the rows that a tile has; those of vectors are fp32. */
 tess_kept tess_param_kept(const tess_tensor *p);
 /* Fills a moment with its first value. */

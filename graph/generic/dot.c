@@ -171,6 +171,7 @@ static int begins(const tess_node *n, int k)
 static const tess_op op = {.name = "any_dot",
                            .takes = "a, b",
                            .reads = TESS_READS_IN0 | TESS_READS_IN1,
+                           .times = 1u << A | 1u << B,
                            .infer = tess_nd_infer,
                            .forward = forward,
                            .backward = backward,

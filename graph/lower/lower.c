@@ -221,6 +221,7 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     free(L.losses);
     free(L.owed);
     free(L.scratch);
+    free(L.turns);
     tess_program_fuse(L.p);
     if (g->cache) tess_program_bundle(L.p);
     if (conf->train && tess_ranks() == 1) tess_program_chain(L.p, conf->chains);

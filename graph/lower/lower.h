@@ -35,6 +35,13 @@ struct tess_gather {
     int64_t clock;    /* the elements of gathered weights that were used before that use */
 };
 
+/* Tiles of one size in which matrices that are updated as a whole take turns, so that few of them exist. */
+struct tess_turns {
+    size_t bytes;
+    tess_tile *tile[2];
+    int turn;
+};
+
 /* A gradient that is complete, of a micro-batch or of the step, and is yet to be reduced to its owners. */
 struct tess_owed {
     tess_tensor *p;
@@ -98,6 +105,11 @@ struct tess_lower {
     bool *updated;           /* [tensor]: its late update is emitted */
     struct tess_owed *owed;  /* gradients that are yet to be reduced, in order */
     int nowed, owed_room;
+
+    /* Matrices that are updated as a whole. */
+    struct tess_turns *turns;
+    int nturns;
+    int matrices; /* their number so far */
 
     /* Messages. */
     struct tess_gather **gather; /* [tensor][tile] */
@@ -326,10 +338,11 @@ int tess_lower_worth(const tess_tensor *output, const tess_step_conf *conf, cons
 
 /* ---- the optimizer (updates.c) ---- */
 
-/* Returns whether updates wait for the norm of all gradients. */
+/* Returns whether updates wait for the norm of all gradients. Those of whole matrices do, so that what is not finite in
+ * one tile changes none. */
 static inline bool tess_step_waits(const tess_step_conf *c)
 {
-    return c->optimizer.clip > 0 || c->skips;
+    return c->optimizer.clip > 0 || c->skips || tess_optimizer_kind_of(&c->optimizer)->whole;
 }
 
 /* Emits a parameter's update once its gradient is complete, or the sum of squares that clipping waits for. */

@@ -12,7 +12,7 @@
  * arithmetic Llama 8B with 241 GB of updates on 16 cores needs 1.3 to 1.6 s for them and its forward pass hides 1.0 s,
  * so 0.3 to 0.6 s of a step of 4.0 s stay visible, where 1.5 to 1.9 s were. On a drive gradients that wait cost 8
  * bytes a parameter more. */
-#include "graph/lower/lower.h"
+#include "graph/lower/parcels_impl.h"
 #include <stdlib.h>
 
 enum { FAN = 64 };
@@ -64,35 +64,181 @@ static tess_kept kept_of(const tess_tensor *p, const struct tess_state *s)
     return kept;
 }
 
-static void update(tess_lower *L, tess_tensor *p, struct tess_state *s, tess_tile *norm, tess_tile *loss)
+/* Whether its matrices are updated as a whole. */
+static bool is_whole(const tess_tensor *p)
 {
-    const struct tess_param_tile *t = &p->held->tile[s->tile];
+    return p->held->optimizer && p->held->optimizer->whole;
+}
+
+static tess_update_arg *arg_of(tess_lower *L, const tess_tensor *p, const struct tess_state *s, const tess_tile *norm)
+{
     const tess_optimizer *o = &L->conf->optimizer;
-    tess_update_arg *a =
-        TESS_ARG(L, tess_update_arg, .n = tess_state_elements(p, s), .copy = p->held->copy ? L->dtype : TESS_F32,
-                 .optimizer = o, .moments = p->held->moments, .weight_decay = tess_param_decay(p, o),
-                 .lr_scale = p->held->own_rates ? p->held->lr_scale : 1, .clip = norm != NULL, .skips = L->conf->skips,
-                 .late = L->late_norm && norm == L->late_norm, .kept = kept_of(p, s), .name = p->name,
-                 .at_master = s->master ? 0 : s->at, .at_copy = s->weight ? 0 : s->at);
-    tess_use use[5 + TESS_MOMENTS_MOST] = {{s->master ? s->master : t->weight, TESS_RW}};
+    return TESS_ARG(L, tess_update_arg, .n = tess_state_elements(p, s), .copy = p->held->copy ? L->dtype : TESS_F32,
+                    .optimizer = o, .moments = p->held->moments, .weight_decay = tess_param_decay(p, o),
+                    .lr_scale = p->held->own_rates ? p->held->lr_scale : 1, .clip = norm != NULL,
+                    .skips = L->conf->skips, .late = L->late_norm && norm == L->late_norm, .kept = kept_of(p, s),
+                    .name = p->name, .at_master = s->master ? 0 : s->at, .at_copy = s->weight ? 0 : s->at);
+}
+
+/* An update of a state, whose gradient is in `grad`. */
+static void emit_update(tess_lower *L, const tess_tensor *p, const struct tess_state *s, tess_codelet *cl,
+                        tess_update_arg *a, tess_use master, tess_tile *grad, tess_tile *norm, tess_tile *loss)
+{
+    tess_tile *weight = s->weight ? s->weight : p->held->tile[s->tile].weight;
+    tess_use use[5 + TESS_MOMENTS_MOST] = {master};
     unsigned n = 1;
     for (int m = 0; m < a->moments; m++) use[n++] = (tess_use){s->moment[m], TESS_RW};
-    use[n++] = (tess_use){s->sum, TESS_R};
+    use[n++] = (tess_use){grad, TESS_R};
     use[n++] = (tess_use){loss, TESS_R};
     use[n++] = (tess_use){norm ? norm : s->norm, TESS_R};
-    if (a->copy != TESS_F32)
-        use[n++] = (tess_use){s->weight ? s->weight : t->weight, p->held->on.sliced && !s->weight ? TESS_RW : TESS_W};
-    tess_emit(L, &p->held->optimizer->update[TESS_F32], a, use, n);
+    if (a->copy != TESS_F32) use[n++] = (tess_use){weight, p->held->on.sliced && !s->weight ? TESS_RW : TESS_W};
+    tess_emit(L, &cl[TESS_F32], a, use, n);
+}
+
+static tess_use master_of(const tess_tensor *p, const struct tess_state *s)
+{
+    return (tess_use){s->master ? s->master : p->held->tile[s->tile].weight, TESS_RW};
+}
+
+static void update(tess_lower *L, tess_tensor *p, struct tess_state *s, tess_tile *norm, tess_tile *loss)
+{
+    emit_update(L, p, s, p->held->optimizer->update, arg_of(L, p, s, norm), master_of(p, s), s->sum, norm, loss);
+}
+
+/* ---- whole matrices ---- */
+
+/* A matrix that is updated as a whole. Its states' rows come together in `x`, on each rank that has some or makes it
+ * orthogonal: with ZeRO one rank of the data dimension does, and they take turns; else each does for itself. */
+struct matrix {
+    tess_tensor *p;
+    int64_t row, rows, tile, end; /* its rows of the parameter, and their tiles */
+    tess_tile *x;                 /* f32 (rows, columns) */
+    int maker;
+    bool begun; /* something is in x */
+};
+
+static tess_tile *take_turns(tess_lower *L, size_t bytes, const char *label)
+{
+    int k = 0;
+    while (k < L->nturns && L->turns[k].bytes != bytes) k++;
+    if (k == L->nturns) {
+        L->turns = tess_realloc(L->turns, (size_t)(k + 1) * sizeof *L->turns);
+        L->turns[L->nturns++] = (struct tess_turns){.bytes = bytes};
+    }
+    struct tess_turns *t = &L->turns[k];
+    t->turn = !t->turn;
+    if (!t->tile[t->turn]) t->tile[t->turn] = tess_program_tile(L->p, bytes, TESS_ROLE_ACTIVATION, label);
+    return t->tile[t->turn];
+}
+
+static tess_use in_matrix(struct matrix *m)
+{
+    const tess_use use = {m->x, m->begun ? TESS_RW : TESS_W};
+    m->begun = true;
+    return use;
+}
+
+/* Elements of the matrix before a row of one of the parameter's tiles. */
+static int64_t before(const struct matrix *m, int64_t tile, int64_t row)
+{
+    int64_t first, count;
+    tess_param_rows(m->p, tile, &first, &count);
+    return (first + row - m->row) * m->p->dim[1];
+}
+
+/* The slices that others own go to the maker, or back. */
+static void exchange(tess_lower *L, struct matrix *m, bool back)
+{
+    const int mine = tess_grid_data(L->grid);
+    const bool sends = (mine == m->maker) == back;
+    int most = 0;
+    for (int64_t j = m->tile; j < m->end; j++) most += tess_grid_slices(m->p, j);
+    L->lane = tess_lower_data_lane(L, false);
+    tess_parcel parts = tess_parcel_begin(L, most, 1);
+    for (int64_t j = m->tile; j < m->end; j++)
+        for (int s = 0; s < tess_grid_slices(m->p, j); s++) {
+            const tess_slice slice = tess_grid_slice(m->p, j, s);
+            if (slice.owner == m->maker || (mine != m->maker && mine != slice.owner)) continue;
+            tess_parcel_add(&parts, sends ? (tess_use){m->x, TESS_R} : in_matrix(m),
+                            tess_grid_peer(L->grid, mine == m->maker ? slice.owner : m->maker),
+                            tess_grid_tag(m->p, j, s, TESS_TAG_TOTAL), sends,
+                            (size_t)before(m, j, slice.row) * sizeof(float),
+                            (size_t)(slice.rows * m->p->dim[1]) * sizeof(float));
+        }
+    tess_parcel_send(L, &parts);
+    L->lane = TESS_LANE_STEP;
+}
+
+static void orthogonalise(tess_lower *L, struct matrix *m, tess_tile *norm, tess_tile *loss)
+{
+    const tess_optimizer_kind *kind = m->p->held->optimizer;
+    const tess_dtype t = L->dtype == TESS_F32 ? TESS_F32 : TESS_BF16;
+    tess_whole_arg *a = TESS_ARG(L, tess_whole_arg, .rows = m->rows, .columns = m->p->dim[1],
+                                 .update = {.n = m->rows * m->p->dim[1],
+                                            .optimizer = &L->conf->optimizer,
+                                            .clip = true,
+                                            .skips = L->conf->skips,
+                                            .name = m->p->name});
+    tess_tile *room = take_turns(L, kind->room(a, t), "room of a matrix");
+    L->recomputing = true; /* its work is not the model's */
+    TESS_EMIT(L, &kind->whole[t], a, in_matrix(m), {room, TESS_W}, {loss, TESS_R}, {norm, TESS_R});
+    L->recomputing = false;
+}
+
+static void update_matrix(tess_lower *L, struct matrix *m, tess_tile *norm, tess_tile *loss)
+{
+    tess_tensor *p = m->p;
+    const struct tess_param *h = p->held;
+    const tess_optimizer_kind *kind = h->optimizer;
+    const bool shared = h->on.sliced;
+    const double across = (double)p->dim[1], down = (double)m->rows;
+    const int64_t first = h->tile[m->tile].first_state,
+                  end = h->tile[m->end - 1].first_state + h->tile[m->end - 1].states;
+    m->maker = shared ? L->matrices++ % L->grid->data : tess_grid_data(L->grid);
+    if (first == end && m->maker != tess_grid_data(L->grid)) return;
+    m->x = take_turns(L, (size_t)(m->rows * p->dim[1]) * sizeof(float), "a whole matrix");
+    for (int64_t k = first; k < end; k++) {
+        const struct tess_state *s = &h->state[k];
+        tess_update_arg *a = arg_of(L, p, s, norm);
+        a->copy = TESS_F32;
+        a->at_master = before(m, s->tile, s->row);
+        emit_update(L, p, s, kind->update, a, in_matrix(m), s->sum, norm, loss);
+    }
+    if (shared) exchange(L, m, false);
+    if (m->maker == tess_grid_data(L->grid)) orthogonalise(L, m, norm, loss);
+    if (shared) exchange(L, m, true);
+    for (int64_t k = first; k < end; k++) {
+        const struct tess_state *s = &h->state[k];
+        tess_update_arg *a = arg_of(L, p, s, norm);
+        a->moments = 0;
+        a->kept = (tess_kept){0};
+        a->at_gradient = before(m, s->tile, s->row);
+        a->stretch = kind->stretch(a->optimizer, h->turned ? across : down, h->turned ? down : across);
+        emit_update(L, p, s, kind->apply, a, master_of(p, s), m->x, norm, loss);
+    }
+}
+
+/* Each matrix of a stack by itself. */
+static void update_matrices(tess_lower *L, tess_tensor *p, tess_tile *norm, tess_tile *loss)
+{
+    const int64_t tiles = p->cut->tiles / p->cut->members, rows = p->dim[0] / p->cut->members;
+    for (int64_t k = 0; k < p->cut->members && !p->held->on.absent; k++) {
+        struct matrix m = {.p = p, .row = k * rows, .rows = rows, .tile = k * tiles, .end = (k + 1) * tiles};
+        if (L->touched[p->id][m.tile] && tess_grid_section(L->grid) == p->held->on.home)
+            update_matrix(L, &m, norm, loss);
+    }
 }
 
 /* All of this rank's slices; where the weight is whole on every rank, those of the others come. */
 static void update_all(tess_lower *L, tess_tensor *p, tess_tile *norm, tess_tile *loss)
 {
+    const bool whole = is_whole(p);
+    if (whole) update_matrices(L, p, norm, loss);
     for (int64_t j = 0; j < p->cut->tiles; j++) {
         const struct tess_param_tile *t = &p->held->tile[j];
         if ((!norm || norm != L->late_norm) && !L->touched[p->id][j])
             continue; /* a late one comes before the gradients */
-        for (int64_t k = 0; k < t->states; k++) update(L, p, &p->held->state[t->first_state + k], norm, loss);
+        for (int64_t k = 0; k < t->states && !whole; k++) update(L, p, &p->held->state[t->first_state + k], norm, loss);
         if (p->held->on.sliced && !p->held->on.gathered && tess_grid_section(L->grid) == p->held->on.home)
             tess_lower_all_gather(L, p, j, (tess_use){t->weight, TESS_RW}, tess_weight_dtype(p), TESS_TAG_WEIGHT);
         if (p->held->on.shared) tess_lower_broadcast_weight(L, p, j);
@@ -133,18 +279,17 @@ tess_tile *tess_lower_norm(tess_lower *L)
         }
     tess_tile *norm = total(L, part, n, &(tess_exact_arg){.n = 1}, "gradient norm", 1, NULL);
     free(part);
-    if (L->late_norm) {
-        keep(L, norm, L->late_norm);
-        keep(L, L->loss, L->late_loss);
-        return norm;
-    }
-    for (int k = 0; k < L->g->params && tess_step_waits(L->conf); k++) update_all(L, L->g->param[k], norm, L->loss);
+    for (int k = 0; k < L->g->params && tess_step_waits(L->conf); k++)
+        if (!L->late_norm || is_whole(L->g->param[k])) update_all(L, L->g->param[k], norm, L->loss);
+    if (!L->late_norm) return norm;
+    keep(L, norm, L->late_norm);
+    keep(L, L->loss, L->late_loss);
     return norm;
 }
 
 void tess_lower_late(tess_lower *L, tess_tensor *p)
 {
-    if (tess_is_frozen(p)) return;
+    if (tess_is_frozen(p) || is_whole(p)) return; /* of these the gradients alone would wait */
     if (!L->updated[p->id]) update_all(L, p, L->late_norm, L->late_loss);
     L->updated[p->id] = true;
 }

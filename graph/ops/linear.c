@@ -113,6 +113,7 @@ const tess_op tess_op_linear = {
     .forward = forward,
     .backward = backward,
     .columns = TESS_COLUMNS_MATRIX,
+    .times = 1 << 1,
     .by_rows = true,
     .quantized = true,
 };

@@ -88,6 +88,7 @@ const tess_op tess_op_rescale = {
     .infer = infer,
     .forward = forward,
     .backward = backward,
+    .times = 1 << W | 1 << A | 1 << B,
     .by_rows = true,
 };
 

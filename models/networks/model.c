@@ -242,6 +242,10 @@ static int64_t first_position(const tess_model *m)
 {
     return m->family->behind ? number(m, m->family->behind) + 1 : 0;
 }
+bool tess_model_has_turned(const tess_model *m, const tess_tensor *p)
+{
+    return m->import ? tess_param_turned(p) : tess_model_turned(m, tess_tensor_name(p));
+}
 int64_t tess_model_vocab(const tess_model *m)
 {
     return ((const tess_common *)m->numbers)->vocab;

@@ -85,6 +85,9 @@ tess_status tess_states_verify(const char *dir) TESS_NODISCARD;
 /* Returns true where a directory is a whole checkpoint: it has a state.json, which is written last and goes first. */
 bool tess_states_whole(const char *path);
 
+/* Returns whether the files, or the framework that a network was exported from, have a parameter transposed. */
+bool tess_model_has_turned(const tess_model *m, const tess_tensor *p);
+
 /* ---- parameters to and from tensors of files, each rank the pieces that it holds, one at a time ------------------ */
 
 /* Waits for the updates that are due, before the first piece is written. All ranks call it, also those that write

@@ -24,6 +24,14 @@ static const struct optimizer {
     {"Adagrad", "\"lr\": 0.05, \"lr_decay\": 0.01, \"initial_accumulator_value\": 0.1", 3, {"sum"}, 1, "bf16"},
     {"AdamW", "\"lr\": 0.01, \"weight_decay\": 0.1", 2, {"exp_avg", "exp_avg_sq"}, 2, "8bit"},
     {"AdamW", "\"lr\": 0.01", 3, {"exp_avg", "exp_avg_sq"}, 2, "bf16"},
+    {"Muon", "\"lr\": 0.02, \"weight_decay\": 0.1", 1, {"momentum_buffer"}, 1, NULL},
+    {"Muon", "\"lr\": 0.02, \"adam_lr\": 0.001, \"betas\": [0.9, 0.95]", 2, {"momentum_buffer"}, 1, "8bit"},
+    {"Muon",
+     "\"lr\": 0.01, \"nesterov\": false, \"adjust_lr_fn\": \"match_rms_adamw\", \"ns_steps\": 3",
+     3,
+     {"momentum_buffer"},
+     1,
+     "bf16"},
 };
 enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
 

@@ -126,6 +126,7 @@ const tess_op tess_op_expert_linear = {
     .backward = backward,
     .by_places = true,
     .stack = W,
+    .times = 1 << W,
 };
 
 tess_tensor *tess_expert_linear(tess_tensor *x, tess_tensor *weights, tess_tensor *w)

@@ -511,6 +511,7 @@ tess_status tess_config_resolve(tess_config *c, int64_t ranks)
     if (c->log_every == TESS_CONFIG_AUTO)
         c->log_every = c->steps_per_print == TESS_CONFIG_AUTO ? 1 : c->steps_per_print;
     c->steps_per_print = c->log_every;
+    TESS_TRY(tess_config_resolve_muon(c));
     if (c->optimizer.type == TESS_OPTIMIZER_ADAMW) c->optimizer.params.adam_w_mode = true; /* as DeepSpeed does */
     if (c->activation_checkpointing.cpu_checkpointing && c->activation_checkpointing.offload == TESS_OFFLOAD_AUTO)
         c->activation_checkpointing.offload = TESS_OFFLOAD_CPU;

@@ -122,6 +122,8 @@ json_t *tess_trainer_read(tess_config *c, const char *path, const json_t *root, 
 bool tess_key_of_another_optimizer(const tess_config *c, const tess_key *k);
 /* Refuses those that were given, and fills in the defaults that are the optimizer's own. */
 tess_status tess_config_resolve_optimizer(tess_config *c) TESS_NODISCARD;
+/* Sets Muon's two rates where they follow from lr, and refuses what Muon cannot do. */
+tess_status tess_config_resolve_muon(tess_config *c) TESS_NODISCARD;
 
 /* ---- deepspeed.c: what DeepSpeed's files have that is not said in the table ---- */
 

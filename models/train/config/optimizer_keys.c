@@ -62,6 +62,25 @@ static tess_status set_own_preset(tess_config *c, const tess_key *k, const char 
     return status;
 }
 
+tess_status tess_config_resolve_muon(tess_config *c)
+{
+    const double lr = c->optimizer.params.lr;
+    double *of[] = {&c->optimizer.params.muon_lr, &c->optimizer.params.adam_lr};
+    for (int k = 0; k < 2; k++) {
+        if (*of[k] == TESS_CONFIG_AUTO) *of[k] = lr;
+        if (lr == 0 && *of[k] > 0)
+            REFUSE(c, k ? "optimizer.params.adam_lr" : "optimizer.params.muon_lr",
+                   "%g, but lr is 0, and the two move alike (lr above 0)", *of[k]);
+    }
+    if (c->optimizer.type == TESS_OPTIMIZER_MUON && c->parallel.tensor > 1)
+        REFUSE(
+            c, "parallel.tensor",
+            "%lld, but Muon updates whole matrices (1, with data-parallel ranks, a pipeline or sequences, or another "
+            "optimizer.type)",
+            (long long)c->parallel.tensor);
+    return TESS_OK;
+}
+
 tess_status tess_config_resolve_optimizer(tess_config *c)
 {
     const int type = c->optimizer.type;

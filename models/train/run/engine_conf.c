@@ -27,12 +27,13 @@ static tess_optimizer optimizer_of(const tess_config *c)
 {
     static const tess_keeping keeping[] = {
         [TESS_STATES_FP32] = TESS_KEEP_F32, [TESS_STATES_BF16] = TESS_KEEP_BF16, [TESS_STATES_8BIT] = TESS_KEEP_INT8};
+    const bool may_have_l2 = c->optimizer.type == TESS_OPTIMIZER_ADAM || c->optimizer.type == TESS_OPTIMIZER_MUON;
     return (tess_optimizer){.type = (tess_optimizer_type)c->optimizer.type,
                             .beta1 = c->optimizer.params.betas[0],
                             .beta2 = c->optimizer.params.betas[1],
                             .eps = c->optimizer.params.eps,
                             .weight_decay = c->optimizer.params.weight_decay,
-                            .l2 = c->optimizer.type == TESS_OPTIMIZER_ADAM && !c->optimizer.params.adam_w_mode,
+                            .l2 = may_have_l2 && !c->optimizer.params.adam_w_mode,
                             .no_decay_1d = c->optimizer.params.no_decay_1d,
                             .clip = c->gradient_clipping,
                             .momentum = c->optimizer.params.momentum,
@@ -40,6 +41,8 @@ static tess_optimizer optimizer_of(const tess_config *c)
                             .nesterov = c->optimizer.params.nesterov,
                             .lr_decay = c->optimizer.params.lr_decay,
                             .initial = c->optimizer.params.initial_accumulator_value,
+                            .ns_steps = (int)c->optimizer.params.ns_steps,
+                            .match_rms = c->optimizer.params.adjust_lr_fn,
                             .keeping = keeping[c->optimizer_states]};
 }
 
