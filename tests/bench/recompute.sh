@@ -30,7 +30,7 @@ printf '%-6s %12s %12s %10s %9s %22s\n' kept activations recomputed 'on paper' t
 for name in none half all; do
     read -ra set <<<"${keys[$name]}"
     plan=$("$tessera" estimate "$rows/run.json" bf16.enabled=true "${set[@]}" 2>&1)
-    again=$(field "$plan" '.*(of it \([^ ]* [TG]FLOP\) beside the model's own).*') paper=$(field "$plan" '^  in all  *\([0-9.]*\) s')
+    again=$(field "$plan" '.*(of it \([^ ]* [TG]FLOP\) beside the model).*') paper=$(field "$plan" '^  in all  *\([0-9.]*\) s')
     rate=$(most "$name") bytes=$(<"$rows/bytes-$name")
     ratio=$(awk -v a="$rate" -v b="$(most all)" 'BEGIN { printf "%.3f", a / b }')
     printf '%-6s %12s %12s %10s %9s %22s\n' "$name" "$bytes" "${again:-0}" "$paper" "$rate" "$ratio"

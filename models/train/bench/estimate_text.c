@@ -58,7 +58,7 @@ static void seconds(FILE *out, const char *what, double s)
 static void print_flops(FILE *out, const tess_holds *p)
 {
     fprintf(out, "time of a step: %s of matrices", show_flops(p->flops + p->recompute_flops));
-    if (p->recompute_flops > 0) fprintf(out, " (of it %s beside the model's own)", show_flops(p->recompute_flops));
+    if (p->recompute_flops > 0) fprintf(out, " (of it %s beside the model)", show_flops(p->recompute_flops));
 }
 
 /* Who is at work for at least so much of the step bounds it. */
