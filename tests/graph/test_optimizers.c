@@ -129,6 +129,33 @@ TEST(held_is_what_it_has)
     }
 }
 
+/* Tables of embeddings and what a loss has are AdamW's, as is what the program says. */
+TEST(muon_has_hidden_matrices)
+{
+    for (int said = 0; said < 3; said++) {
+        struct net n = make();
+        tess_step *s;
+        tess_holds plan;
+        int moments;
+        if (said) OK(tess_param_set_hidden(n.param[1], said == 1, false));
+        if (said == 2) OK(tess_param_set_hidden(n.param[3], true, false));
+        WRONG(tess_param_set_hidden(n.param[2], true, false), "b: is no matrix");
+        OK(tess_step_new(n.loss, &(tess_step_conf){.train = true, .optimizer = tess_muon()}, &s));
+        for (int k = 0; k < 4; k++) {
+            const bool hidden = k == (said == 2 ? 3 : 1);
+            CHECK(tess_param_hidden(n.param[k]) == hidden);
+            CHECK_EQ(tess_param_parts(n.param[k]), hidden ? 2 : 3);
+            CHECK_STR(tess_param_part_name(n.param[k], TESS_MOMENT1), hidden ? "momentum_buffer" : "exp_avg");
+        }
+        tess_step_holds(s, &plan);
+        CHECK_EQ(plan.resident[TESS_ROLE_MOMENT], 4 * (2 * ELEMENTS - (said == 2 ? V * C : C * C)));
+        CHECK_STR(tess_graph_optimizer(n.g, &moments), "Muon");
+        CHECK_EQ(moments, 1);
+        tess_step_free(s);
+        tess_graph_free(n.g);
+    }
+}
+
 /* What Adagrad begins with is there for who looks before the first step; and the step's own looks afterwards. */
 TEST(moments_begin_as_the_optimizer_says)
 {
@@ -296,6 +323,15 @@ TEST(mistakes)
     WRONG(tess_step_new(n.loss, &conf, &s), "Adagrad's sum of squares in 8 bits");
     conf.optimizer.keeping = (tess_keeping)9;
     WRONG(tess_step_new(n.loss, &conf, &s), "keeping 9");
+    conf.optimizer = tess_muon();
+    conf.optimizer.momentum = 1;
+    WRONG(tess_step_new(n.loss, &conf, &s), "momentum 1");
+    conf.optimizer = tess_muon();
+    conf.optimizer.ns_steps = 0;
+    WRONG(tess_step_new(n.loss, &conf, &s), "ns_steps 0");
+    conf.optimizer = tess_muon();
+    conf.optimizer.beta2 = 1;
+    WRONG(tess_step_new(n.loss, &conf, &s), "betas 0.9 and 1");
     conf.optimizer = tess_sgd(0.9);
     OK(tess_step_new(n.loss, &conf, &s));
     conf.layout.by_layer = true;

@@ -252,6 +252,41 @@ TEST(fewer_states_move_less)
     CHECK(fabs(estimated[4] / estimated[0] - 1.0 / 2) < 0.02);
 }
 
+/* Matrices of several tiles come together whole, whatever of the rest has room in RAM, on three ranks as on one; and
+ * each expert's is one by itself. */
+TEST(muon_has_whole_matrices)
+{
+    static const char *const of[] = {
+        "\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 32, \"n_embd\": 128, \"n_layer\": 2, "
+        "\"n_head\": 4",
+        "\"model_type\": \"mixtral\", \"vocab_size\": 256, \"hidden_size\": 64, \"intermediate_size\": 96, "
+        "\"num_hidden_layers\": 1, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+        "\"num_local_experts\": 4, \"max_position_embeddings\": 32"};
+    static const char *const has[] = {"Muon has 8 matrices of 393216 elements, AdamW the other 40448 elements",
+                                      "Muon has 17 matrices of 86272 elements, AdamW the other 32960 elements"};
+    for (int k = 0; k < 2; k++) {
+        char model[500];
+        wide_setup_with("\"train_batch_size\": 6, \"train_micro_batch_size_per_gpu\": 1, \"steps\": 3, "
+                        "\"deterministic\": true, \"tiles\": {\"elements\": 5000}, \"memory\": {\"path\": \"swap\"}, "
+                        "\"optimizer\": {\"type\": \"Muon\", \"params\": {\"lr\": 0.02, \"weight_decay\": 0.1}}");
+        snprintf(model, sizeof model, "model={%s}", of[k]);
+        DONE("train", "run.json", model, "output=one");
+        CHECK_HAS(ran.err, has[k]);
+        FAILS(2, ("train", "run.json", model, "memory.cpu=1MiB"), "memory.cpu: 1.0 MiB", WIDE_LEAST);
+        char *at = strstr(ran.err, WIDE_LEAST), least[64];
+        snprintf(least, sizeof least, "memory.cpu=%.*s", (int)strcspn(at + strlen(WIDE_LEAST), " )"),
+                 at + strlen(WIDE_LEAST));
+        DONE("train", "run.json", model, least);
+        CHECK(same_file("out/model/model.safetensors", "one/model/model.safetensors"));
+        CHECK(moved() > 0);
+        DONE_RANKS(3, "train", "run.json", model, "zero_optimization.stage=3", "output=three",
+                   "zero_optimization.stage3_param_persistence_threshold=0");
+        CHECK(same_file("three/model/model.safetensors", "one/model/model.safetensors"));
+        DONE("train", "run.json", model, "output=slower", "optimizer.params.muon_lr=0.01");
+        CHECK(!same_file("slower/model/model.safetensors", "one/model/model.safetensors"));
+    }
+}
+
 TEST(what_an_optimizer_does_not_have)
 {
     static const struct {
@@ -278,11 +313,30 @@ TEST(what_an_optimizer_does_not_have)
         {"optimizer.type=SGD", "optimizer_states=bf16", "optimizer_states: SGD without momentum has no states", ""},
         {"optimizer.type=Adagrad", "optimizer_states=8bit", "optimizer_states: Adagrad's sum of squares in 8 bits",
          "bf16"},
+        {"optimizer.type=AdamW", "optimizer.params.muon_lr=1e-3", "optimizer.params.muon_lr: AdamW has no such", ""},
+        {"optimizer.type=Muon", "optimizer.params.momentum=1", "optimizer.params: momentum 1", "less than 1"},
+        {"optimizer.type=Muon", "optimizer.params.ns_steps=0", "optimizer.params.ns_steps: 0", "1 to 99"},
+        {"optimizer.type=Muon", "optimizer.params.adjust_lr_fn=rms", "optimizer.params.adjust_lr_fn: \"rms\"",
+         "original, match_rms_adamw"},
+        {"optimizer.type=Muon", "optimizer.params.per_head_muon=true", "optimizer.params.per_head_muon: true",
+         "as a whole"},
+        {"optimizer.type=Muon", "optimizer.groups=[{\"match\": \"*\", \"muon\": false}]",
+         "optimizer.type: Muon, but no hidden matrix is trained", ""},
+        {"optimizer.type=Muon", "optimizer.groups=[{\"match\": \"*.bias\", \"muon\": true}]",
+         "optimizer.groups[0]: muon is true, but h.0.", "is no matrix"},
+        {"optimizer.type=Muon", "optimizer.groups=[{\"match\": \"*\", \"muon\": 1}]",
+         "optimizer.groups[0]: muon is something else", "true or false"},
+        {"optimizer.type=Lion", "optimizer.groups=[{\"match\": \"*\", \"muon\": true}]",
+         "optimizer.groups[0]: muon is said, but optimizer.type is another", ""},
         {"optimizer.type=SGD", "optimizer.groups=[3]", "optimizer.groups: [3], expected a list of objects", ""},
     };
     tiny_setup();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         FAILS(2, ("train", "run.json", cases[i].type, cases[i].set), cases[i].where, cases[i].what);
     }
+    FAILS(2, ("train", "run.json", "optimizer.type=Muon", "optimizer.params.lr=0", "optimizer.params.muon_lr=0.1"),
+          "optimizer.params.muon_lr: 0.1, but lr is 0", "");
+    FAILS_RANKS(2, (2, "train", "run.json", "optimizer.type=Muon", "parallel.tensor=2"),
+                "parallel.tensor: 2, but Muon updates whole matrices", "another optimizer.type");
     CHECK(!exists("out"));
 }

@@ -62,6 +62,9 @@ TEST(they_run_as_they_are)
         {"sgd", {"zero_allow_untested_optimizer"}},
         {"lion_offload", {"zero_optimization.offload_optimizer.pin_memory", "optimizer.params.fp32_optimizer_states"}},
         {"adagrad_offload", {"auto: optimizer.params.lr 0.01\n", "zero_force_ds_cpu_optimizer"}},
+        {"muon",
+         {"optimizer: Muon has ", "optimizer.params.ns_method",
+          "zero_optimization.save_muon_momentum_buffer_in_memory"}},
         {"range_test", {"auto: train_micro_batch_size_per_gpu 4, fp16.enabled false\n", "vocabulary_size"}},
     };
     tiny_setup();
