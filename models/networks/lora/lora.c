@@ -147,7 +147,7 @@ static tess_tensor *put_beside(void *of, tess_tensor *x, tess_tensor *w, tess_te
     tess_lora_file_name(b->m, module, full);
     if (tess_ends(module, ".weight")) module[strlen(module) - 7] = 0;
     if (tess_ends(full, ".weight")) full[strlen(full) - 7] = 0;
-    if (tess_ends(module, ".gate")) return y; /* of a router, which is no linear to PEFT */
+    if (tess_ends(module, ".gate") || tess_ends(module, ".router")) return y; /* a router is no linear to PEFT */
     note_known(b, module);
     if (!is_target(b, module, full)) return y;
     b->inside = true;
