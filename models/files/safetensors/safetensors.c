@@ -8,6 +8,7 @@
 #include "models/text/base/text.h"
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -300,6 +301,17 @@ const tess_safetensor *tess_safetensors_find(const tess_safetensors *s, const ch
 
 /* ---- elements as floats ---- */
 
+static void read_mxfp4(const tess_safetensor *t, int64_t first, int64_t n, float *out)
+{
+    static const float value[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    const uint8_t *codes = t->data;
+    float by = 0;
+    for (int64_t i = first; i < first + n; i++) {
+        if (i == first || i % TESS_MXFP4_BLOCK == 0) by = ldexpf(1, t->scales[i / TESS_MXFP4_BLOCK] - 127);
+        out[i - first] = by * value[codes[i / 2] >> (i % 2 * 4) & 15];
+    }
+}
+
 tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_t n, float *out)
 {
     TESS_ASSERT(first >= 0 && n >= 0 && first <= t->elements && n <= t->elements - first);
@@ -320,7 +332,7 @@ tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_
         for (int64_t i = 0; i < n; i++) memcpy(&wide, p + 8 * i, sizeof wide), out[i] = (float)wide;
         return TESS_OK;
     case TESS_ST_MXFP4:
-        tess_mxfp4_read(t, first, n, out);
+        read_mxfp4(t, first, n, out);
         return TESS_OK;
     default:
         return tess_file_error(t->file, t->name, "is %s, expected floats (F32, BF16, F16 or F64)",

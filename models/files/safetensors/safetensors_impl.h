@@ -26,12 +26,12 @@ size_t tess_st_size(tess_safetensors_dtype dtype);
 /* Adds a tensor, zeroed, to the end of the set. */
 tess_safetensor *tess_safetensors_add(tess_safetensors *s);
 
-/* ---- safetensors.c, stacks.c ------------------------------------------------------------------------------------- */
+/* ---- safetensors.c ----------------------------------------------------------------------------------------------- */
 
 /* Puts the tensors in the order of names; two of one name are TESS_INVALID. */
 tess_status tess_safetensors_sort(tess_safetensors *s) TESS_NODISCARD;
-/* Reads n elements of MXFP4. */
-void tess_mxfp4_read(const tess_safetensor *t, int64_t first, int64_t n, float *out);
+/* Elements of MXFP4 that share an exponent: 16 bytes of codes, of each byte the lower four bits first. */
+enum { TESS_MXFP4_BLOCK = 32 };
 
 /* ---- torch.c ----------------------------------------------------------------------------------------------------- */
 

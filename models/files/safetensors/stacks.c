@@ -1,22 +1,8 @@
 /* Stacks of matrices that are one tensor, which are taken apart once the set is open, so that all else knows matrices
- * alone; and MXFP4, in which stacks may be stored. */
+ * alone. They may be stored in MXFP4. */
 #include "models/files/safetensors/safetensors_impl.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { BLOCK = 32 }; /* elements that share an exponent: 16 bytes of codes, the lower four bits first */
-
-void tess_mxfp4_read(const tess_safetensor *t, int64_t first, int64_t n, float *out)
-{
-    static const float value[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
-    const uint8_t *codes = t->data;
-    float by = 0;
-    for (int64_t i = first; i < first + n; i++) {
-        if (i == first || i % BLOCK == 0) by = ldexpf(1, t->scales[i / BLOCK] - 127);
-        out[i - first] = by * value[codes[i / 2] >> (i % 2 * 4) & 15];
-    }
-}
 
 /* Adds the matrices (rows, columns) of a stack. */
 static void add_matrices(tess_safetensors *s, const char *name, const tess_safetensor *all, int64_t rows,
@@ -35,7 +21,7 @@ static void add_matrices(tess_safetensors *s, const char *name, const tess_safet
                                .data = (const uint8_t *)all->data + (size_t)k * bytes,
                                .bytes = bytes,
                                .mapped = all->mapped,
-                               .scales = scales ? scales + k * rows * (columns / BLOCK) : NULL};
+                               .scales = scales ? scales + k * rows * (columns / TESS_MXFP4_BLOCK) : NULL};
     }
 }
 
@@ -48,11 +34,12 @@ static tess_status add_quantized(tess_safetensors *s, const tess_safetensors *of
     const tess_safetensor *by = tess_safetensors_find(of, scales);
     if (!by) return tess_file_error(blocks->file, blocks->name, "has no %s beside it", scales);
     if (blocks->dtype != TESS_ST_U8 || by->dtype != TESS_ST_U8 || blocks->rank != 4 || by->rank != 3 ||
-        blocks->dims[3] != BLOCK / 2 || memcmp(blocks->dims, by->dims, 3 * sizeof *by->dims) || !blocks->elements)
+        blocks->dims[3] != TESS_MXFP4_BLOCK / 2 || memcmp(blocks->dims, by->dims, 3 * sizeof *by->dims) ||
+        !blocks->elements)
         return tess_file_error(blocks->file, blocks->name,
                                "expected MXFP4: U8 (members,rows,blocks,%d), and its scales U8 (members,rows,blocks)",
-                               BLOCK / 2);
-    add_matrices(s, name, blocks, blocks->dims[1], BLOCK * blocks->dims[2], by->data);
+                               TESS_MXFP4_BLOCK / 2);
+    add_matrices(s, name, blocks, blocks->dims[1], TESS_MXFP4_BLOCK * blocks->dims[2], by->data);
     return TESS_OK;
 }
 
