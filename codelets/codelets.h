@@ -339,7 +339,13 @@ typedef struct tess_cross_entropy_arg {
     int64_t ld;                     /* from row to row of p; 0: out */
     int64_t tiles, tile_out, vocab; /* rows: the statistics' tiles have tile_out columns, the last one what is left */
     float cap;                      /* logits become cap tanh(logit / cap); 0: they stay */
-    int loss, losses;               /* which one this is, of how many that are added */
+    float heat;                     /* then they are divided by it; 0: they are not */
+    float weight;                   /* the loss, and its gradient, is multiplied by it; 0: it is not */
+    /* A target is that many tokens, each with its share; 0: one. They are i32 (places, 2 soft), tokens and then the
+     * bits of their shares, and lie behind all other buffers; place `soft_row` there is row 0 of x. The loss is then
+     * the sum of share (log share - log softmax(logits)), and `target` says no more than what counts. */
+    int64_t soft, soft_row;
+    int loss, losses; /* which one this is, of how many that are added */
     bool bias, grad;
     bool hits; /* rows: how many targets have the largest logit is counted behind the losses, as these are */
     bool acc;  /* dx */
@@ -351,7 +357,7 @@ typedef struct tess_cross_entropy_arg {
 } tess_cross_entropy_arg;
 /* Returns the bytes of a task's scratch. */
 size_t tess_cross_entropy_scratch(void);
-/* Returns the bytes of one tile's statistics. */
+/* Returns the bytes of one tile's statistics; with soft targets 4 more for each row and each one beyond the first. */
 size_t tess_cross_entropy_stats(int64_t rows, int64_t out);
 /* x, target i32, w (out,in), stats, scratch[, p (rows,out), ld apart][, b f32 (out)] */
 extern tess_codelet tess_cross_entropy_logits[];
@@ -362,6 +368,10 @@ extern tess_codelet tess_cross_entropy_rows[];
 /* p (rows,out): from now on dlogits, scaled by env.loss_scale[loss]; stats, lse, target[, w, dx f32 (rows,in) +=]; with
  * sequences the scores' gradient, which scales them instead. */
 extern tess_codelet tess_cross_entropy_gradient[];
+/* The `soft` largest logits of rows among the first `vocab` columns: x, w (out,in), likeliest f32 (rows, 2 + 2 soft),
+ * which tiles add to one after the other from column 0 on, scratch[, b]. Of a row: the largest, the sum of exp(logit -
+ * largest), the logits from the largest on, of equals the first, then their columns as floats; -1: there are fewer. */
+extern tess_codelet tess_cross_entropy_likeliest[];
 
 /* ---- preference.c: losses of pairs of sequences, or of sequences with a label ---- */
 

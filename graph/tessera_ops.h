@@ -128,6 +128,26 @@ tess_tensor *tess_balance(tess_tensor *logits, tess_tensor *weights, tess_tensor
  * All micro-batches count alike. `targets` are the loss's own. */
 tess_tensor *tess_balanced(tess_tensor *loss, tess_tensor *statistics, tess_tensor *targets, float weight);
 
+/* ---- another model's say ------------------------------------------------------------------------------------------
+ */
+
+enum { TESS_MOST_LIKELIEST = 1024 };
+typedef struct tess_distill_conf {
+    int64_t top;       /* tokens that the teacher has for a place */
+    float temperature; /* by which logits are divided */
+    float weight;      /* of the teacher's loss, above 0; the labels' has the rest to 1 */
+} tess_distill_conf;
+/* Returns a loss: of targets, as tess_cross_entropy_capped has it, and of what a teacher says of the places that have
+ * one, the Kullback-Leibler divergence from its shares to the model's, with all logits divided by the temperature,
+ * times the square of that. `soft` (B, 2 top T) is an input of the teacher's tokens of each place, and then the bits of
+ * their shares, floats that add up to 1. */
+tess_tensor *tess_distill(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets, tess_tensor *soft,
+                          float cap, const tess_distill_conf *conf);
+/* Returns the `count` largest logits of each row (B,T,2 + 2 count) among the first `vocab` columns: the largest, the
+ * sum of exp(logit - largest) over all of them, the logits from the largest on, and their columns. */
+tess_tensor *tess_likeliest(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets, float cap,
+                            int64_t count, int64_t vocab);
+
 /* ---- preferences ---------------------------------------------------------------------------------------------------
  *
  * A loss of pairs of sequences, which lie one behind the other, the chosen one first:

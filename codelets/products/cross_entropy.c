@@ -18,7 +18,7 @@ enum { STRIP = 512, BLOCK_ROWS = 256 }; /* a block of logits */
 /* The statistics of one tile. */
 struct stats {
     float *top, *sum; /* (strips, rows) each: m, and the sum of exp(logit - m) */
-    float *target;    /* (rows): the logit there, in the tile that has it */
+    float *target;    /* (rows, 1 or soft): the logits there, in the tile that has them */
 };
 
 static int64_t apart(const tess_cross_entropy_arg *a)
@@ -37,6 +37,28 @@ size_t tess_cross_entropy_scratch(void)
 size_t tess_cross_entropy_stats(int64_t rows, int64_t out)
 {
     return (size_t)((2 * strips_of(out) + 1) * rows) * sizeof(float);
+}
+
+static float heat_of(const tess_cross_entropy_arg *a)
+{
+    return a->heat > 0 ? a->heat : 1;
+}
+static float weight_of(const tess_cross_entropy_arg *a)
+{
+    return a->weight > 0 ? a->weight : 1;
+}
+
+/* The soft targets of a row of this piece; their shares lie behind them. */
+static const int32_t *soft_of(const tess_work *w, unsigned buffer, int64_t r)
+{
+    const tess_cross_entropy_arg *a = w->arg;
+    return (const int32_t *)w->buf[buffer].ptr + (a->soft_row + a->row + r) * 2 * a->soft;
+}
+static float share_of(const int32_t *soft, int64_t i, int64_t of)
+{
+    float share;
+    memcpy(&share, &soft[of + i], sizeof share);
+    return share;
 }
 
 static struct stats stats_at(void *tile, int64_t rows, int64_t out)
@@ -75,6 +97,13 @@ TESS_INLINE void cap_logits(float *logits, int64_t n, float cap)
     const float part = 1 / cap;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) logits[i] = cap * tess_tanhf(logits[i] * part);
+}
+
+TESS_INLINE void cool_logits(float *logits, int64_t n, float heat)
+{
+    const float part = 1 / heat;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) logits[i] *= part;
 }
 
 /* Of rows [*first, *end) leaves out those at both ends that draw no loss, by blocks. */
@@ -121,14 +150,20 @@ TESS_INLINE void logits_part(const tess_work *w, int64_t k, tess_dtype t)
         float *logits = block + (r - first) * n;
         const int64_t hit = target[r] - a->first - c, strip = c / STRIP * a->rows + r;
         if (a->cap > 0) cap_logits(logits, n, a->cap);
-        if (hit >= 0 && hit < n) s.target[r] = logits[hit];
+        if (a->heat > 0) cool_logits(logits, n, a->heat);
+        const int32_t *soft = a->soft ? soft_of(w, 5 + a->grad + a->bias, r) : NULL;
+        for (int64_t i = 0; i < a->soft; i++) {
+            const int64_t at = soft[i] - a->first - c;
+            if (at >= 0 && at < n) s.target[r * a->soft + i] = logits[at];
+        }
+        if (!soft && hit >= 0 && hit < n) s.target[r] = logits[hit];
         s.top[strip] = largest(logits, n);
         s.sum[strip] = exponentials(logits, n, s.top[strip], p ? tess_at_mut(p, r * apart(a) + c, t) : NULL, t);
     }
 }
 TESS_PART_BODIES(logits_part)
 
-/* x, target, w, stats, scratch[, p][, b] */
+/* x, target, w, stats, scratch[, p][, b][, soft] */
 static int64_t cross_entropy_logits_parts(const tess_codelet *cl, const void *arg)
 {
     const tess_cross_entropy_arg *a = arg;
@@ -212,7 +247,23 @@ static void score_rows(const tess_work *w)
     }
 }
 
-/* target, lse, loss, stats...; the loss adds up row by row, whoever found the logs. */
+/* What lse is compared with: the sum of share (logit - log share), which is the logit of the one target there is. */
+static double soft_logit(const tess_work *w, int64_t r)
+{
+    const tess_cross_entropy_arg *a = w->arg;
+    const int32_t *soft = soft_of(w, 3 + (unsigned)a->tiles, r);
+    double sum = 0;
+    for (int64_t i = 0; i < a->soft; i++) {
+        const double share = (double)share_of(soft, i, a->soft);
+        TESS_ASSERT(soft[i] >= 0 && soft[i] < a->vocab);
+        const int64_t j = soft[i] / a->tile_out;
+        const float *logit = stats_at(w->buf[3 + j].ptr, a->rows, columns_of(a, j)).target + r * a->soft;
+        if (share > 0) sum += share * ((double)logit[i] - log(share));
+    }
+    return sum;
+}
+
+/* target, lse, loss, stats...[, soft]; the loss adds up row by row, whoever found the logs. */
 static void cross_entropy_rows(const tess_work *w)
 {
     if (((const tess_cross_entropy_arg *)w->arg)->sequence) return score_rows(w);
@@ -233,10 +284,11 @@ static void cross_entropy_rows(const tess_work *w)
             if (target[r] < 0) continue;
             TESS_ASSERT(target[r] < a->vocab); /* checked where the data was read */
             const int64_t j = target[r] / a->tile_out;
-            const float logit = stats_at(w->buf[3 + j].ptr, a->rows, columns_of(a, j)).target[r];
-            loss[0] += all - logit;
+            const double logit =
+                a->soft ? soft_logit(w, r) : (double)stats_at(w->buf[3 + j].ptr, a->rows, columns_of(a, j)).target[r];
+            loss[0] += (double)weight_of(a) * (all - logit);
             loss[1] += 1;
-            if (a->hits) hit[0] += logit >= l.top[r - l.first], hit[1] += 1;
+            if (a->hits) hit[0] += logit >= (double)l.top[r - l.first], hit[1] += 1;
         }
     }
 }
@@ -257,7 +309,7 @@ TESS_INLINE float slope_of(float capped, float part)
 TESS_INLINE void scale_capped(const tess_cross_entropy_arg *a, void *row, int64_t c, int64_t end, float top,
                               float factor, tess_dtype t)
 {
-    const float part = 1 / a->cap;
+    const float part = heat_of(a) / a->cap;
 #pragma omp simd
     for (int64_t i = c; i < end; i++) {
         const float p = tess_load(row, i, t);
@@ -275,8 +327,8 @@ TESS_INLINE void scale_part(const tess_work *w, int64_t k, tess_dtype t)
     const int32_t *target = (const int32_t *)w->buf[3].ptr + a->row;
     for (int64_t r = k * SOME_ROWS; r < least((k + 1) * SOME_ROWS, a->rows); r++) {
         void *row = tess_at_mut(w->buf[0].ptr, r * apart(a), t);
-        const float loss_scale =
-            scale ? -scale[(a->row + r) / a->sequence * 2] : w->env->loss_scale[a->loss]; /* of a loss, not a score */
+        const float loss_scale = scale ? -scale[(a->row + r) / a->sequence * 2] /* of a loss, not a score */
+                                       : w->env->loss_scale[a->loss] * weight_of(a) / heat_of(a);
         if (target[r] < 0) memset(row, 0, (size_t)a->out * tess_dtype_size(t));
         for (int64_t c = 0; c < a->out && target[r] >= 0; c += STRIP) {
             const int64_t end = least(c + STRIP, a->out);
@@ -288,10 +340,16 @@ TESS_INLINE void scale_part(const tess_work *w, int64_t k, tess_dtype t)
 #pragma omp simd
             for (int64_t i = c; i < end; i++) tess_store(row, i, t, tess_load(row, i, t) * factor);
         }
-        const int64_t hit = target[r] - a->first;
-        if (target[r] < 0 || hit < 0 || hit >= a->out) continue;
-        const float slope = a->cap > 0 ? slope_of(s->target[r], 1 / a->cap) : 1;
-        tess_store(row, hit, t, (tess_expf(s->target[r] - lse[r]) - 1) * loss_scale * slope);
+        const int32_t *soft =
+            a->soft ? soft_of(w, 4 + 2 * !a->ends + (a->sequence > 0), r) : &target[r]; /* one, whose share is 1 */
+        const int64_t targets = a->soft ? a->soft : 1;
+        for (int64_t i = 0; i < targets && target[r] >= 0; i++) {
+            const int64_t hit = soft[i] - a->first;
+            if (hit < 0 || hit >= a->out) continue;
+            const float logit = s->target[r * targets + i], share = a->soft ? share_of(soft, i, targets) : 1;
+            const float slope = a->cap > 0 ? slope_of(logit, heat_of(a) / a->cap) : 1;
+            tess_store(row, hit, t, (tess_expf(logit - lse[r]) - share) * loss_scale * slope);
+        }
     }
 }
 TESS_PART_BODIES(scale_part)
@@ -308,7 +366,7 @@ static int64_t cross_entropy_gradient_parts(const tess_codelet *cl, const void *
     return a->ends ? tess_parts_of(a->rows, SOME_ROWS) : tess_mm_parts(gradient_mm(a, cl->dtype));
 }
 
-/* p, stats, lse, target[, w, dx][, dscores] */
+/* p, stats, lse, target[, w, dx][, dscores][, soft] */
 TESS_INLINE void cross_entropy_gradient(const tess_work *w, tess_dtype t)
 {
     const tess_cross_entropy_arg *a = w->arg;
@@ -328,3 +386,59 @@ static tess_cost cross_entropy_gradient_cost(const void *arg, tess_dtype t)
     return (tess_cost){.flops = 2 * rows * in * out, .rows = rows, .bytes = bytes};
 }
 TESS_PART_COST(cross_entropy_gradient)
+
+/* ---- the likeliest ---- */
+
+/* Adds n logits of columns from `first` on to what is known of a row. */
+static void add_likeliest(float *row, int64_t most, const float *logits, int64_t n, int64_t first)
+{
+    float *const logit = row + 2, *const column = logit + most;
+    const float top = fmaxf(row[0], largest(logits, n));
+    double sum = row[1] > 0 ? (double)row[1] * exp((double)row[0] - (double)top) : 0;
+    for (int64_t i = 0; i < n; i++) {
+        sum += exp((double)logits[i] - (double)top);
+        if (!(logits[i] > logit[most - 1])) continue;
+        int64_t at = most - 1;
+        for (; at > 0 && logits[i] > logit[at - 1]; at--) logit[at] = logit[at - 1], column[at] = column[at - 1];
+        logit[at] = logits[i], column[at] = (float)(first + i);
+    }
+    row[0] = top, row[1] = (float)sum;
+}
+
+/* Some rows, strip by strip. */
+TESS_INLINE void likeliest_part(const tess_work *w, int64_t k, tess_dtype t)
+{
+    const tess_cross_entropy_arg *a = w->arg;
+    const int64_t r0 = k * BLOCK_ROWS, rows = least(BLOCK_ROWS, a->rows - r0), wide = 2 + 2 * a->soft;
+    float *block = tess_part_room(w->buf[3].ptr, tess_cross_entropy_scratch()),
+          *to = (float *)w->buf[2].ptr + r0 * wide;
+    const float *bias = a->bias ? w->buf[4].ptr : NULL;
+    for (int64_t i = 0; i < rows * wide && !a->first; i++)
+        to[i] = i % wide == 1 ? 0 : i % wide < 2 + a->soft ? -INFINITY : -1;
+    for (int64_t c = 0; c < least(a->out, a->vocab - a->first); c += STRIP) {
+        const int64_t n = least(least(STRIP, a->out - c), a->vocab - a->first - c);
+        tess_mm d = {.m = rows, .n = n, .k = a->in, .lda = a->in, .ldb = a->in, .ldc = n};
+        d.in = t, d.out = TESS_F32, d.tb = d.part = true, d.bias = bias ? bias + c : NULL;
+        tess_mm_run(&d, tess_at(w->buf[0].ptr, r0 * a->in, t), tess_at(w->buf[1].ptr, c * a->in, t), block);
+        for (int64_t r = 0; r < rows; r++) {
+            if (a->cap > 0) cap_logits(block + r * n, n, a->cap);
+            add_likeliest(to + r * wide, a->soft, block + r * n, n, a->first + c);
+        }
+    }
+}
+TESS_PART_BODIES(likeliest_part)
+
+static int64_t cross_entropy_likeliest_parts(const tess_codelet *cl, const void *arg)
+{
+    (void)cl;
+    return tess_parts_of(((const tess_cross_entropy_arg *)arg)->rows, BLOCK_ROWS);
+}
+TESS_INLINE void cross_entropy_likeliest(const tess_work *w, tess_dtype t)
+{
+    tess_parts_run(cross_entropy_likeliest_parts(NULL, w->arg), TESS_PART_BODY(likeliest_part, t), (void *)w);
+}
+static tess_cost cross_entropy_likeliest_cost(const void *arg, tess_dtype t)
+{
+    return cross_entropy_logits_cost(arg, t);
+}
+TESS_PART_COST(cross_entropy_likeliest)

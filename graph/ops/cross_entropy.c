@@ -14,6 +14,17 @@
 
 enum { SETS = 2 };
 
+/* What ops of a head are made of. */
+struct head {
+    float cap, heat, weight;
+    int64_t soft;  /* tokens of a target, or the likeliest of a row, */
+    int64_t vocab; /* among this many; 0: all */
+};
+static const struct head *head_of(const tess_node *n)
+{
+    return n->attributes;
+}
+
 /* What one piece leaves between its tasks. */
 struct set {
     tess_tile **p;       /* a tile of w each: (rows, its rows) */
@@ -37,9 +48,11 @@ static tess_status infer_head(tess_node *n)
     if (b && !tess_is_param(b, w->dim[0], 1)) return tess_shape_error(n, "the bias must be (V)");
     if (b && b->cut->tile_rows != w->cut->tile_rows) return tess_shape_error(n, "the bias is cut otherwise than w");
     tess_limit_ids(n->in[2], INT32_MIN, w->cut->whole[0] - 1, w->name);
-    if (!(*(const float *)n->attributes >= 0))
-        return tess_shape_error(n, "logits are capped at %g (expected above 0, or 0)",
-                                (double)*(const float *)n->attributes);
+    if (!(head_of(n)->cap >= 0))
+        return tess_shape_error(n, "logits are capped at %g (expected above 0, or 0)", (double)head_of(n)->cap);
+    if (head_of(n)->soft < 0 || head_of(n)->soft > TESS_MOST_LIKELIEST || head_of(n)->soft > w->cut->whole[0])
+        return tess_shape_error(n, "%lld tokens of a row are wanted (expected 1 to %d, of %lld)",
+                                (long long)head_of(n)->soft, TESS_MOST_LIKELIEST, (long long)w->cut->whole[0]);
     return TESS_OK;
 }
 
@@ -47,11 +60,15 @@ static tess_status infer(tess_node *n)
 {
     TESS_TRY(infer_head(n));
     if (n->in[4] && n->in[4]->kind != TESS_KIND_LOSS) return tess_shape_error(n, "what it is added to must be a loss");
-    if (n->in[4] && n->in[4]->producer->op != n->op)
+    if (n->in[4] && n->in[4]->producer->op != &tess_op_cross_entropy)
         return tess_shape_error(n, "what it is added to is %s (expected a cross_entropy)",
                                 n->in[4]->producer->op->name);
     if (tess_losses_of(n->out) > TESS_MOST_LOSSES)
         return tess_shape_error(n, "more than %d losses are added", TESS_MOST_LOSSES);
+    const tess_tensor *soft = n->in[5];
+    if (soft && (soft->kind != TESS_KIND_INPUT || soft->dim[1] != 2 * head_of(n)->soft * n->in[0]->dim[1]))
+        return tess_shape_error(n, "soft targets must be an input (B,%lld)",
+                                (long long)(2 * head_of(n)->soft * n->in[0]->dim[1]));
     n->out->kind = TESS_KIND_LOSS;
     tess_set_shape(n, 0, 0, 0, 0);
     return TESS_OK;
@@ -98,8 +115,10 @@ static void make_set(tess_lower *L, const tess_node *n, int64_t rows, struct set
     for (int64_t j = 0; j < w->cut->tiles && trains(L, n); j++)
         s->p[j] = tess_tile_between(L, (size_t)(rows * apart(w, j)) * tess_dtype_size(tess_real(L)), "dlogits");
     for (int64_t j = 0; j < all_tiles(w); j++)
-        s->stats[j] =
-            tess_tile_between(L, tess_cross_entropy_stats(rows, columns_of_all(w, j)), "statistics of logits");
+        s->stats[j] = tess_tile_between(L,
+                                        tess_cross_entropy_stats(rows, columns_of_all(w, j)) +
+                                            (head_of(n)->soft ? (size_t)((head_of(n)->soft - 1) * rows) * 4 : 0),
+                                        "statistics of logits");
     s->lse = tess_tile_between(L, (size_t)rows * sizeof(float), "lse");
     if (tess_wants_gradient(L, n->in[0]))
         s->dx = tess_tile_between(L, (size_t)(rows * w->dim[1]) * sizeof(float), "dx of the head");
@@ -133,9 +152,19 @@ static tess_cross_entropy_arg *arg(tess_lower *L, const tess_node *n, int64_t ro
     return TESS_ARG(L, tess_cross_entropy_arg, .rows = rows, .in = w->dim[1], .row = row,
                     .first = (w->cut->first_tile + j) * w->cut->tile_rows, .out = columns(w, j), .ld = apart(w, j),
                     .tiles = all_tiles(w), .tile_out = w->cut->tile_rows, .vocab = w->cut->whole[0],
-                    .bias = n->in[3] != NULL, .cap = *(const float *)n->attributes, .loss = tess_losses_of(n->out) - 1,
+                    .bias = n->in[3] != NULL, .cap = head_of(n)->cap, .heat = head_of(n)->heat,
+                    .weight = head_of(n)->weight, .soft = head_of(n)->soft, .loss = tess_losses_of(n->out) - 1,
                     .losses = tess_losses(L), .hits = tess_numbers(L) > 0, .grad = trains(L, n),
                     .ends = !tess_wants_gradient(L, n->in[0]));
+}
+
+/* Soft targets of this row tile, which are those of whole sequences, lie behind all else. */
+static unsigned add_soft(tess_lower *L, const tess_node *n, int i, tess_cross_entropy_arg *a, tess_use *use, unsigned k)
+{
+    if (!a->soft) return k;
+    if (tess_spans(L)) a->soft_row = tess_first_row(L, n->in[0], i) % n->in[0]->dim[1];
+    use[k] = tess_in(L, n->in[5], i);
+    return k + 1;
 }
 
 static void logits(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct set *set,
@@ -146,11 +175,12 @@ static void logits(tess_lower *L, const tess_node *n, int i, int64_t row, int64_
     for (int64_t j = 0; j < w->cut->tiles; j++) {
         tess_cross_entropy_arg *a = arg(L, n, row, rows, j);
         a->grad = grad;
-        tess_use use[7] = {x, target, tess_weight(L, w, j), {set->stats[w->cut->first_tile + j], TESS_W}};
+        tess_use use[8] = {x, target, tess_weight(L, w, j), {set->stats[w->cut->first_tile + j], TESS_W}};
         unsigned k = 4;
         use[k++] = tess_scratch_use(L, tess_cross_entropy_scratch());
         if (a->grad) use[k++] = (tess_use){set->p[j], TESS_W};
         if (b) use[k++] = tess_weight(L, b, j);
+        k = add_soft(L, n, i, a, use, k);
         tess_emit(L, &tess_cross_entropy_logits[tess_real(L)], a, use, k);
     }
     for (int64_t j = 0; w->cut->split && j < w->cut->all_tiles; j++)
@@ -158,16 +188,16 @@ static void logits(tess_lower *L, const tess_node *n, int i, int64_t row, int64_
 }
 
 /* What comes out of all tiles' statistics: lse, and a loss or scores. */
-static void losses(tess_lower *L, const tess_node *n, int i, const tess_cross_entropy_arg *a, const struct set *set,
+static void losses(tess_lower *L, const tess_node *n, int i, tess_cross_entropy_arg *a, const struct set *set,
                    tess_use lse, tess_use out)
 {
     const int64_t tiles = all_tiles(n->in[1]);
-    tess_use use[3 + tiles];
+    tess_use use[4 + tiles];
     use[0] = tess_in(L, n->in[2], i);
     use[1] = lse;
     use[2] = out;
     for (int64_t j = 0; j < tiles; j++) use[3 + j] = (tess_use){set->stats[j], TESS_R};
-    tess_emit(L, &tess_cross_entropy_rows[TESS_F32], a, use, 3 + (unsigned)tiles);
+    tess_emit(L, &tess_cross_entropy_rows[TESS_F32], a, use, add_soft(L, n, i, a, use, 3 + (unsigned)tiles));
 }
 
 /* Rows of a sequence, or of its part in this row tile. */
@@ -211,6 +241,7 @@ static void gradients(tess_lower *L, const tess_node *n, int i, int64_t row, int
             use[k++] = (tess_use){set->dx, a->acc ? TESS_RW : TESS_W};
         }
         if (scores.tile) use[k++] = scores;
+        k = add_soft(L, n, i, a, use, k);
         tess_emit(L, &tess_cross_entropy_gradient[tess_real(L)], a, use, k);
         weight_gradient(L, n, i, row, rows, j, set->p[j]);
     }
@@ -255,16 +286,92 @@ tess_tensor *tess_cross_entropy(tess_tensor *x, tess_tensor *w, tess_tensor *bia
 tess_tensor *tess_cross_entropy_capped(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets,
                                        float cap)
 {
+    const struct head head = {.cap = cap};
     if (bias) tess_param_cut_like(bias, w);
-    return tess_node_add(&tess_op_cross_entropy, (tess_tensor *[]){x, w, targets, bias}, 4, &cap, sizeof cap);
+    return tess_node_add(&tess_op_cross_entropy, (tess_tensor *[]){x, w, targets, bias}, 4, &head, sizeof head);
 }
 
 tess_tensor *tess_loss_add(tess_tensor *loss, tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets)
 {
-    const float cap = 0;
+    const struct head head = {0};
     if (!loss) return NULL;
     if (bias) tess_param_cut_like(bias, w);
-    return tess_node_add(&tess_op_cross_entropy, (tess_tensor *[]){x, w, targets, bias, loss}, 5, &cap, sizeof cap);
+    return tess_node_add(&tess_op_cross_entropy, (tess_tensor *[]){x, w, targets, bias, loss}, 5, &head, sizeof head);
+}
+
+/* ---- what another model says of each row ---- */
+
+/* A second loss, whose soft targets are of whole sequences. */
+static const tess_op distill_op = {
+    .name = "distill",
+    .takes = "x, w, targets, bias?, loss?, soft",
+    .infer = infer,
+    .forward = forward,
+    .table = 1,
+    .table_bias = 3,
+    .targets = 2,
+    .counts_hits = true,
+    .by_rows = true,
+    .by_places = true,
+};
+
+/* The teacher's loss has a factor of the square of what logits are divided by, so that its gradient is as large
+ * whatever that is. */
+tess_tensor *tess_distill(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets, tess_tensor *soft,
+                          float cap, const tess_distill_conf *conf)
+{
+    tess_tensor *loss = NULL;
+    const struct head label = {.cap = cap, .weight = 1 - conf->weight},
+                      teacher = {.cap = cap,
+                                 .heat = conf->temperature,
+                                 .weight = conf->weight * conf->temperature * conf->temperature,
+                                 .soft = conf->top};
+    if (bias) tess_param_cut_like(bias, w);
+    if (conf->weight < 1)
+        loss = tess_node_add(&tess_op_cross_entropy, (tess_tensor *[]){x, w, targets, bias}, 4, &label, sizeof label);
+    return tess_node_add(&distill_op, (tess_tensor *[]){x, w, targets, bias, loss, soft}, 6, &teacher, sizeof teacher);
+}
+
+static tess_status infer_likeliest(tess_node *n)
+{
+    TESS_TRY(infer_head(n));
+    n->out->wide = true;
+    tess_set_shape(n, 3, n->in[0]->dim[0], n->in[0]->dim[1], 2 + 2 * head_of(n)->soft);
+    return TESS_OK;
+}
+
+static void forward_likeliest(tess_lower *L, const tess_node *n, int i)
+{
+    const tess_tensor *w = n->in[1], *b = n->in[3];
+    tess_use out = tess_out(L, n->out, i);
+    for (int64_t j = 0; j < w->cut->tiles; j++) {
+        tess_cross_entropy_arg *a = arg(L, n, 0, tess_rows(L, n->in[0], i), j);
+        tess_use use[5] = {tess_in(L, n->in[0], i), tess_weight(L, w, j), out,
+                           tess_scratch_use(L, tess_cross_entropy_scratch())};
+        if (head_of(n)->vocab) a->vocab = head_of(n)->vocab;
+        if (b) use[4] = tess_weight(L, b, j);
+        tess_emit(L, &tess_cross_entropy_likeliest[tess_real(L)], a, use, b ? 5 : 4);
+        out.mode = TESS_RW;
+    }
+}
+
+static const tess_op likeliest_op = {
+    .name = "likeliest",
+    .takes = "x, w, targets, bias?",
+    .infer = infer_likeliest,
+    .forward = forward_likeliest,
+    .table = 1,
+    .table_bias = 3,
+    .by_rows = true,
+    .by_places = true,
+};
+
+tess_tensor *tess_likeliest(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets, float cap,
+                            int64_t count, int64_t vocab)
+{
+    const struct head head = {.cap = cap, .soft = count, .vocab = vocab};
+    if (bias) tess_param_cut_like(bias, w);
+    return tess_node_add(&likeliest_op, (tess_tensor *[]){x, w, targets, bias}, 4, &head, sizeof head);
 }
 
 /* ---- scores of sequences ---- */
@@ -324,8 +431,9 @@ static const tess_op scores_op = {
 
 tess_tensor *tess_scores(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets, float cap)
 {
+    const struct head head = {.cap = cap};
     if (bias) tess_param_cut_like(bias, w);
-    return tess_node_add(&scores_op, (tess_tensor *[]){x, w, targets, bias}, 4, &cap, sizeof cap);
+    return tess_node_add(&scores_op, (tess_tensor *[]){x, w, targets, bias}, 4, &head, sizeof head);
 }
 
 /* ---- a loss of them ---- */

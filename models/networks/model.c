@@ -346,6 +346,22 @@ static tess_status prefer(const tess_model *m, tess_graph *g, const tess_build *
     return TESS_OK;
 }
 
+/* What a teacher says of each place, or a loss in which it has a say, and beside it that of the targets alone. */
+static tess_status distill(const tess_model *m, tess_graph *g, const tess_build *b, tess_tensor *x,
+                           const tess_head *head, tess_network *net)
+{
+    if (m->family->answers != TESS_ANSWERS_NEXT)
+        return tess_error(TESS_INVALID, "distill", "the model does not go on with a text");
+    if (b->likeliest) {
+        net->output = tess_likeliest(x, head->weight, head->bias, net->targets, head->cap, b->likeliest, b->among);
+        return TESS_OK;
+    }
+    net->soft = tess_input(g, "soft", b->batch, 2 * b->distill.top * b->length);
+    net->measured = tess_cross_entropy_capped(x, head->weight, head->bias, net->targets, head->cap);
+    net->output = tess_distill(x, head->weight, head->bias, net->targets, net->soft, head->cap, &b->distill);
+    return TESS_OK;
+}
+
 tess_status tess_model_build_for(const tess_model *m, tess_graph *g, const tess_build *b, tess_network *net)
 {
     if (!m || !g || !b || !net)
@@ -376,14 +392,17 @@ tess_status tess_model_build_for(const tess_model *m, tess_graph *g, const tess_
         *of = tess_input(g, label ? "label" : "targets", b->batch, label ? 1 : length);
         if (b->preference.kind)
             TESS_TRY(prefer(m, g, b, x, &head, net));
+        else if (b->likeliest || b->distill.top)
+            TESS_TRY(distill(m, g, b, x, &head, net));
         else
             net->output = tess_cross_entropy_capped(x, head.weight, head.bias, *of, head.cap);
         if (m->family->answers == TESS_ANSWERS_BOTH) add_label(m, g, b, rows, net);
-        if (routed.statistics && b->preference.kind)
-            return tess_error(TESS_INVALID, "preference",
+        if (routed.statistics && (b->preference.kind || b->distill.top))
+            return tess_error(TESS_INVALID, b->distill.top ? "distill" : "preference",
                               "the model balances experts by a loss of its own, which no "
-                              "loss of pairs has beside it (router_aux_loss_coef=0)");
-        if (routed.statistics) net->output = tess_balanced(net->output, routed.statistics, *of, (float)routed.weight);
+                              "loss of pairs or of a teacher has beside it (router_aux_loss_coef=0)");
+        if (routed.statistics && !b->likeliest)
+            net->output = tess_balanced(net->output, routed.statistics, *of, (float)routed.weight);
     } else {
         net->output = tess_linear(label ? x : tess_pick(x, net->index), head.weight, head.bias);
         if (head.cap > 0) net->output = tess_tanh(net->output, head.cap);

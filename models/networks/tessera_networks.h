@@ -87,6 +87,7 @@ typedef struct tess_network {
     tess_tensor *bounds;      /* (B, 2T) as in tess_attention_conf */
     tess_tensor *positions;   /* (B, T) each token's place in its document, plus first_position */
     tess_tensor *segments;    /* (B, T) which of two texts each token belongs to */
+    tess_tensor *soft;        /* (B, 2 top T) what a teacher says (tess_distill), where one has a say */
     tess_tensor *reference;   /* (B, 1) what another model's scores are, for a loss of pairs that takes them */
     tess_tensor *scores;      /* (B, 1, 2) of each sequence (tess_scores), where the loss is one of pairs */
     tess_tensor *decoder_ids; /* (B, T) the decoder's input: its targets, one place later */
@@ -108,6 +109,8 @@ typedef struct tess_build {
     bool positions;    /* the places of tokens are fed */
     tess_cache *cache; /* for TESS_FOR_LOGITS, with bounds and positions: attention sees the rows of earlier steps */
     tess_preference_conf preference; /* the loss is one of pairs of sequences; zeros: it is of tokens */
+    tess_distill_conf distill;       /* a teacher has a say in the loss; zeros: none has */
+    int64_t likeliest, among;        /* above 0: in the place of the loss this number of tokens, of the first ones */
     float noise;                     /* alpha of tess_embedding_noise, while training; 0: none */
     int64_t longest;                 /* with a cache: tokens of the longest text; 0: length */
     bool encodes; /* only the encoder is built, which fills the cache for a decoder; its output has no meaning */

@@ -125,6 +125,99 @@ static void scores_of_sequences(void)
     }
 }
 
+/* Of each place some tokens that differ, and shares of them that add up to 1. */
+static void soft(int64_t places, int64_t count, int64_t vocab)
+{
+    int32_t *p = op_raw("soft", 2 * places * count, TESS_I32);
+    for (int64_t i = 0; i < places; i++, p += 2 * count)
+        for (int64_t k = 0; k < count; k++) {
+            const float share = 2.0f * (float)(count - k) / (float)(count * (count + 1));
+            p[k] = (int32_t)((i * 37 + k * (vocab / count)) % vocab);
+            memcpy(&p[count + k], &share, sizeof share);
+        }
+}
+
+static void soft_targets(void)
+{
+    enum { ROWS = 45, IN = 24, TILE = 640, VOCAB = 1531, AT = 3, SOFT_AT = 5, COUNT = 40 };
+    const int64_t places = ROWS + AT + SOFT_AT;
+    for (int kind = 0; kind < 4; kind++) {
+        tess_cross_entropy_arg a = {.rows = ROWS,
+                                    .in = IN,
+                                    .row = AT,
+                                    .tiles = 3,
+                                    .tile_out = TILE,
+                                    .vocab = VOCAB,
+                                    .cap = kind & 2 ? 1.5f : 0,
+                                    .heat = kind ? 1.7f : 0,
+                                    .weight = kind ? 0.4f : 0,
+                                    .soft = COUNT,
+                                    .soft_row = SOFT_AT,
+                                    .losses = 1,
+                                    .bias = kind & 1,
+                                    .grad = kind > 0,
+                                    .ends = kind == 3};
+        targets(ROWS + AT, VOCAB), op_any("lse", ROWS, TESS_F32, false), op_any("losses", 2, OP_DOUBLE, false);
+        for (int64_t tile = 0; tile < 3; tile++) {
+            const int64_t columns = tile < 2 ? TILE : VOCAB - 2 * TILE, strips = (columns + 511) / 512;
+            float *stats = op_drawn("stats", (2 * strips + COUNT) * ROWS, TESS_F32, 3);
+            for (int64_t i = strips * ROWS; i < 2 * strips * ROWS; i++) stats[i] = fabsf(stats[i]) + 1;
+        }
+        soft(places, COUNT, VOCAB);
+        op_run(&tess_cross_entropy_rows[TESS_F32], &a);
+        for (int64_t tile = 0; tile < 3; tile++) OP_EACH(t)
+            {
+                a.first = tile * TILE, a.out = tile < 2 ? TILE : VOCAB - 2 * TILE;
+                const int64_t stats = (2 * ((a.out + 511) / 512) + COUNT) * ROWS;
+                op_drawn("x", (ROWS + AT) * IN, t, 0.5), targets(ROWS + AT, VOCAB), op_drawn("w", a.out * IN, t, 0.5);
+                op_any("stats", stats, TESS_F32, true);
+                op_scratch((int64_t)tess_cross_entropy_scratch());
+                if (a.grad) op_any("p", ROWS * a.out, t, false);
+                if (a.bias) op_drawn("b", a.out, TESS_F32, 1);
+                soft(places, COUNT, VOCAB);
+                op_run(&tess_cross_entropy_logits[t], &a);
+
+                op_env.loss_scale[0] = 0.01f;
+                void *p = op_any("p", ROWS * a.out, t, true);
+                for (int64_t i = 0; i < ROWS * a.out; i++) positive(p, i, t);
+                op_drawn("stats", stats, TESS_F32, 1), op_drawn("lse", ROWS, TESS_F32, 1), targets(ROWS + AT, VOCAB);
+                if (!a.ends) op_drawn("w", a.out * IN, t, 1), op_any("dx", ROWS * IN, TESS_F32, false);
+                soft(places, COUNT, VOCAB);
+                op_run(&tess_cross_entropy_gradient[t], &a);
+            }
+    }
+}
+
+/* What tiles add to one after the other; of the last one some columns are no tokens. */
+static void likeliest(void)
+{
+    enum { ROWS = 37, IN = 8, TILE = 640, VOCAB = 1400, WIDE = 2 };
+    static const int64_t counts[] = {1, 5, 70};
+    for (int kind = 0; kind < 3; kind++)
+        for (int64_t tile = 0; tile < 3; tile++) {
+            const int64_t k = counts[kind], wide = WIDE + 2 * k;
+            const tess_cross_entropy_arg a = {.rows = ROWS,
+                                              .in = IN,
+                                              .first = tile * TILE,
+                                              .out = TILE,
+                                              .tiles = 3,
+                                              .tile_out = TILE,
+                                              .vocab = VOCAB,
+                                              .cap = kind == 1 ? 1.5f : 0,
+                                              .soft = k,
+                                              .bias = kind > 0};
+            op_drawn("x", ROWS * IN, TESS_F32, 0.5), op_drawn("w", TILE * IN, TESS_F32, 0.5);
+            float *row = op_any("likeliest", ROWS * wide, TESS_F32, tile > 0);
+            for (int64_t r = 0; r < ROWS && tile; r++, row += wide) {
+                row[0] = 3, row[1] = 2;
+                for (int64_t i = 0; i < k; i++) row[2 + i] = 3 - 0.1f * (float)i, row[2 + k + i] = (float)(7 * i);
+            }
+            op_scratch((int64_t)tess_cross_entropy_scratch());
+            if (a.bias) op_drawn("b", TILE, TESS_F32, 1);
+            op_run(&tess_cross_entropy_likeliest[TESS_F32], &a);
+        }
+}
+
 /* More columns than a GPU has in a block of logits, the last ones of them no whole strip. */
 static void wide_logits(void)
 {
@@ -157,6 +250,8 @@ OP_TASKS(cross_entropy)
     loss_of_rows(true);
     wide_logits();
     scores_of_sequences();
+    soft_targets();
+    likeliest();
     op_dice = dice;
 }
 

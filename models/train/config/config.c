@@ -478,6 +478,22 @@ static tess_status resolve_preference(tess_config *c)
     return TESS_OK;
 }
 
+/* What a teacher says is of places, and found on the rank that has them. */
+static tess_status resolve_distill(const tess_config *c)
+{
+    static const char refused[] = "with a teacher (distill.teacher) it is not there yet";
+    if (!c->distill.teacher) return TESS_OK;
+    if (c->preference.loss)
+        REFUSE(c, "preference.loss", "is given, but distill.teacher has a say in a loss of tokens (%s)",
+               "leave out one of them");
+    if (c->parallel.tensor > 1) REFUSE(c, "parallel.tensor", "%lld, but %s (1 is)", (wide)c->parallel.tensor, refused);
+    if (c->parallel.pipeline > 1)
+        REFUSE(c, "parallel.pipeline", "%lld, but %s (1 is)", (wide)c->parallel.pipeline, refused);
+    if (c->parallel.sequence > 1)
+        REFUSE(c, "parallel.sequence", "%lld, but %s (1 is)", (wide)c->parallel.sequence, refused);
+    return TESS_OK;
+}
+
 /* A pair of steps, both 0 where there are none. */
 static tess_status check_steps(const tess_config *c, const char *key, const int64_t step[2])
 {
@@ -533,6 +549,7 @@ tess_status tess_config_resolve(tess_config *c, int64_t ranks)
     if (c->eval_every && !c->data.valid) REFUSE(c, "data.valid", "missing, expected a path (eval_every needs it)");
     TESS_TRY(resolve_best(c));
     TESS_TRY(resolve_preference(c));
+    TESS_TRY(resolve_distill(c));
     resolve_tiles(c);
     if (!c->quiet) tess_config_say_auto(c);
     return TESS_OK;

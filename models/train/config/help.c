@@ -12,6 +12,7 @@ static const char *const about[][2] = {
     {"on_spike", "what becomes of a batch whose gradient is out of proportion"},
     {"lora", "adapters of low rank beside a frozen model"},
     {"preference", "losses of completions: of pairs, one of them preferred, or of good and bad ones"},
+    {"distill", "learning from another model's probabilities"},
     {"optimizer", "which one, and its numbers"},
     {"scheduler", "how the learning rate moves"},
     {"bf16", "half precision"},

@@ -34,6 +34,7 @@ static tess_status open_inputs(const char *path, void *what)
     e->c.lora.alpha = e->c.lora.dropout = TESS_CONFIG_AUTO;
     e->c.lora.targets = e->c.lora.modules_to_save = NULL;
     e->c.lora.rslora = e->c.lora.dora = false;
+    e->c.distill.teacher = NULL;
     if (e->alone) {
         e->c.preference.loss = TESS_PREFERENCE_NONE;
         e->c.data.train = e->c.data.valid = NULL;

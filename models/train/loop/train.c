@@ -8,6 +8,7 @@
 #include "models/train/loop/resume_impl.h"
 #include "models/train/loop/samples_impl.h"
 #include "models/train/loop/schedule_impl.h"
+#include "models/train/loop/teacher_impl.h"
 #include "models/train/report/observer.h"
 #include <errno.h>
 #include <math.h>
@@ -43,6 +44,7 @@ struct training {
     tess_reference reference;
     tess_checkpoint_saving *saving; /* beside the step that runs */
     int64_t saved;                  /* the step behind which it, or the last one, was begun */
+    tess_safetensors *teacher;      /* what it says; NULL: there is none */
     tess_progress at;
     tess_holds plan;
     tess_observer observer;
@@ -199,6 +201,7 @@ static tess_status begin(struct training *t, bool resumes)
 {
     if (t->way.saves) TESS_TRY(tess_checkpoint_prepare(t->way.saves));
     TESS_TRY(tess_ranks_agree(lock_directories(t)));
+    TESS_TRY(tess_teacher_find(&t->run, t->data, resumes, &t->teacher));
     tess_observer_begin(&t->observer, &t->run, &t->plan);
     TESS_TRY(tess_ranks_agree(tess_run_start(&t->run, false)));
     if (tess_ranks() > 1 && !tess_rank()) printf("messages between ranks go by %s\n", tess_message_carrier());
@@ -367,6 +370,7 @@ static void end(struct training *t)
     tess_step_free(t->step);
     tess_step_free(t->eval);
     tess_reference_close(&t->reference);
+    tess_teacher_close(&t->run, t->teacher);
     tess_samples_free(t->samples);
     tess_data_close(t->data);
     tess_data_close(t->valid);

@@ -104,6 +104,10 @@ static tess_status open_model(tess_trainer *t)
         return tess_error(TESS_INVALID, "preference.loss",
                           "a trainer is fed with tokens (none does; the command and "
                           "tess_train learn from pairs)");
+    if (t->c.distill.teacher)
+        return tess_error(
+            TESS_INVALID, "distill.teacher",
+            "a trainer is fed with tokens alone (leave it out; the command and tess_train learn from one)");
     return find_inputs(t);
 }
 

@@ -2,6 +2,7 @@
 #include "codelets/codelets.h"
 #include "models/files/safetensors/safetensors.h"
 #include "models/train/run/run.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@ struct part {
     int32_t none;
     int32_t *values; /* (samples, width) */
 };
-enum { IDS, TARGETS, BOUNDS, POSITIONS, SEGMENTS, DECODER_IDS, LABEL, INDEX, VISIBLE, REFERENCE, PARTS };
+enum { IDS, TARGETS, BOUNDS, POSITIONS, SEGMENTS, DECODER_IDS, LABEL, INDEX, VISIBLE, REFERENCE, SOFT, PARTS };
 
 static int32_t *row(const struct part *p, int64_t sample)
 {
@@ -30,6 +31,34 @@ static tess_status read_reference(const tess_run *r, const tess_data *data, uint
     if (tess_run_judged(r)) said[1] = (float)r->bound, said[2] = (float)label;
     memcpy(bits, said, (size_t)(tess_run_judged(r) ? TESS_KTO_REFERENCE : 2) * sizeof *said);
     return TESS_OK;
+}
+
+/* What a teacher says of the places of a sample: of each its tokens, then the bits of their shares, which are those of
+ * the probabilities with logits divided by the temperature. */
+static tess_status read_soft(const tess_run *r, uint64_t sample, int32_t *soft)
+{
+    const int64_t k = r->c->distill.top_k, n = r->length * k, vocab = tess_model_vocab(r->model);
+    float *logprob = tess_alloc((size_t)(n + k) * sizeof *logprob), *share = logprob + n;
+    const char *tokens = (const char *)r->teacher.tokens->data + (size_t)n * sample * sizeof *soft;
+    tess_status status = tess_safetensor_read(r->teacher.logprobs, n * (int64_t)sample, n, logprob);
+    for (int64_t t = 0; t < r->length && status == TESS_OK; t++) {
+        const float *of = logprob + t * k;
+        int32_t *token = soft + 2 * k * t;
+        double sum = 0;
+        memcpy(token, tokens + (size_t)(t * k) * sizeof *token, (size_t)k * sizeof *token);
+        for (int64_t i = 0; i < k; i++) sum += exp(((double)of[i] - (double)of[0]) / r->c->distill.temperature);
+        for (int64_t i = 0; i < k; i++) {
+            share[i] = (float)(exp(((double)of[i] - (double)of[0]) / r->c->distill.temperature) / sum);
+            if (token[i] >= 0 && token[i] < vocab && share[i] >= 0) continue;
+            status = tess_error(TESS_INVALID, r->teacher.tokens->file, "is damaged: sample %llu has token %d of %lld",
+                                (unsigned long long)sample, token[i], (long long)vocab);
+        }
+        memcpy(token + k, share, (size_t)k * sizeof *share);
+    }
+    tess_safetensor_forget(r->teacher.tokens);
+    tess_safetensor_forget(r->teacher.logprobs);
+    free(logprob);
+    return status;
 }
 
 /* The samples are those at places of the run, or with `plain` of the data; sequences lie one behind the other. */
@@ -53,6 +82,7 @@ static tess_status read_samples(const tess_run *r, const tess_data *data, tess_f
         if (there) {
             TESS_TRY(tess_data_get(data, sample, &into));
             if (p[REFERENCE].values && !second) TESS_TRY(read_reference(r, data, sample, label, row(&p[REFERENCE], i)));
+            if (p[SOFT].values && r->teacher.data == data) TESS_TRY(read_soft(r, sample, row(&p[SOFT], i)));
         } else
             for (int k = 0; k < PARTS; k++)
                 for (int64_t t = 0; p[k].values && t < p[k].width; t++) row(&p[k], i)[t] = p[k].none;
@@ -179,7 +209,8 @@ static tess_status feed(const tess_run *r, tess_step *step, const tess_data *dat
                                [LABEL] = {net->label, 1, -100, NULL},
                                [INDEX] = {net->index, 1, 0, NULL},
                                [VISIBLE] = {net->visible, 2 * T, 0, NULL},
-                               [REFERENCE] = {net->reference, tess_run_judged(r) ? TESS_KTO_REFERENCE : 1, 0, NULL}};
+                               [REFERENCE] = {net->reference, tess_run_judged(r) ? TESS_KTO_REFERENCE : 1, 0, NULL},
+                               [SOFT] = {net->soft, 2 * T * r->c->distill.top_k, 0, NULL}};
     int64_t micro, micros;
     tess_step_share(step, &micro, &micros);
     const int64_t begin = micro * r->micro_batch, room = micros * r->micro_batch;

@@ -120,7 +120,7 @@ static tess_status multiply_as(const tess_config *c)
     return TESS_OK;
 }
 
-tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
+static tess_status open_run(const tess_config *c, int rank, int64_t among, tess_run *r)
 {
     tess_run_terms(c, rank, r);
     TESS_TRY(multiply_as(c));
@@ -148,8 +148,14 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
                                              .nll = (float)c->preference.nll,
                                              .desirable = (float)c->preference.desirable_weight,
                                              .undesirable = (float)c->preference.undesirable_weight};
+    const tess_distill_conf distill = {.top = c->distill.teacher ? c->distill.top_k : 0,
+                                       .temperature = (float)c->distill.temperature,
+                                       .weight = (float)c->distill.weight};
     const tess_build build = {.batch = r->micro_batch * r->sequences,
                               .preference = preference,
+                              .distill = distill,
+                              .likeliest = among ? c->distill.top_k : 0,
+                              .among = among,
                               .length = r->length,
                               .purpose = TESS_FOR_LOSS,
                               .bounds = in.bounds,
@@ -158,6 +164,16 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
     TESS_TRY(tess_run_at_key(tess_model_build_for(r->model, r->g, &build, &r->net)));
     TESS_TRY(freeze(r));
     return tess_run_groups(r);
+}
+
+tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
+{
+    return open_run(c, rank, 0, r);
+}
+
+tess_status tess_run_open_likeliest(const tess_config *c, int rank, int64_t vocab, tess_run *r)
+{
+    return open_run(c, rank, vocab, r);
 }
 
 void tess_run_say_tokenizer(const tess_model *m, const tess_tokenizer *tokenizer)

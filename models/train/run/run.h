@@ -52,6 +52,11 @@ typedef struct tess_run {
         const tess_data *data; /* NULL: nothing is known */
         const struct tess_safetensor *scores;
     } reference[2];
+    /* What a teacher says of these data (loop/teacher.c): (samples, T distill.top_k). */
+    struct {
+        const tess_data *data; /* NULL: nothing is known */
+        const struct tess_safetensor *tokens, *logprobs;
+    } teacher;
     double bound;      /* k of KTO's loss, for what is fed next */
     int64_t evaluated; /* micro-batches of a step of eval */
 } tess_run;
@@ -96,6 +101,9 @@ tess_status tess_run_need_weights(const tess_model *m) TESS_NODISCARD;
 /* Returns TESS_INVALID where the configuration's model is a directory that has no weights, and weights is not "drawn".
  */
 tess_status tess_run_check_weights(const tess_run *r) TESS_NODISCARD;
+/* Opens the run of a teacher, which is of forward passes: they find the distill.top_k likeliest tokens among the first
+ * `vocab` instead of a loss. */
+tess_status tess_run_open_likeliest(const tess_config *c, int rank, int64_t vocab, tess_run *r) TESS_NODISCARD;
 /* Closes a run; it takes a zeroed or half-open one too. */
 void tess_run_close(tess_run *r);
 /* Inputs that a network needs for the data of the configuration beside ids and targets: bounds where samples may be
