@@ -2,8 +2,9 @@
 #define CHECK_MAIN
 #include "tests/tools/tiny.h"
 
-#define MODEL(width)                                                                                                   \
-    "{\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 32, \"n_embd\": " width ", \"n_layer\": 2, "     \
+#define MODEL(width, layers)                                                                                           \
+    "{\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 32, \"n_embd\": " width ", \"n_layer\": " layers \
+    ", "                                                                                                               \
     "\"n_head\": 4, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}"
 #define THE_RUN                                                                                                        \
     ", \"data\": {\"train\": \"text.txt\", \"seq_length\": 32}, \"overwrite\": true, \"train_batch_size\": 4, "        \
@@ -24,10 +25,10 @@ static void setup(void)
     mkdir("swap", 0777);
     write_tiny_text("text.txt", 900, 2);
     write_tiny_text("valid.txt", 300, 3);
-    write_text("teacher.json", "{\"model\": " MODEL("48") THE_RUN ", \"output\": \"t\", \"steps\": 40}\n");
-    write_text("run.json",
-               "{\"model\": " MODEL("32") THE_RUN ", \"output\": \"out\", \"steps\": 4, \"distill\": "
-                                                  "{\"teacher\": \"t/model\", \"top_k\": 6, \"temperature\": 2}}\n");
+    write_text("teacher.json", "{\"model\": " MODEL("48", "1") THE_RUN ", \"output\": \"t\", \"steps\": 40}\n");
+    write_text("run.json", "{\"model\": " MODEL("32", "2") THE_RUN
+               ", \"output\": \"out\", \"steps\": 4, \"distill\": "
+               "{\"teacher\": \"t/model\", \"top_k\": 6, \"temperature\": 2}}\n");
     DONE("train", "teacher.json");
 }
 
@@ -42,6 +43,8 @@ TEST(the_teacher_is_learned_from)
     CHECK_HAS(ran.out, "perplexity ");
     CHECK_NEAR(strtod(strstr(ran.out, "loss ") + 5, NULL), number_at("out/metrics.jsonl", 39, "valid_loss"), 1e-5);
     DONE("estimate", "run.json");
+    /* what is of the model's parameters is not of the teacher's */
+    DONE("train", "run.json", "freeze=h.1.*", "optimizer.groups=[{\"match\": \"h.1.*\", \"lr_scale\": 0.5}]");
 }
 
 TEST(the_same_bits_under_a_cap_on_ranks_and_after_a_resume)
