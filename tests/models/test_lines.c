@@ -268,6 +268,22 @@ TEST(judged)
         CHECK_EQ(label, all[i].label);
     }
     tess_data_close(d);
+    struct tess_chat *chat = NULL; /* messages, and the answer of the line before */
+    CHECK_EQ(tess_chat_of("mine", "{% for m in messages %}{{ m.role[0] }}{{ m.content }}{% endfor %}", &chat), TESS_OK);
+    c.chat = chat;
+    d = open_text("{\"prompt\": [{\"role\": \"user\", \"content\": \"b\"}], \"completion\": [{\"role\": \"assistant\", "
+                  "\"content\": \"c\"}], \"label\": true}\n"
+                  "{\"prompt\": [{\"role\": \"user\", \"content\": \"d\"}], \"completion\": [{\"role\": \"assistant\", "
+                  "\"content\": \"ef\"}], \"label\": false}\n",
+                  NULL, &c);
+    for (int other = 0; d && other < 2; other++) {
+        int32_t id[T];
+        CHECK_EQ(tess_data_get(d, 0, &(tess_sample){.ids = id, .other = other}), TESS_OK);
+        check_list("ids", id, T, other ? "117 98 97 101 102 0" : "117 98 97 99 0 0");
+    }
+    tess_data_close(d);
+    tess_chat_free(chat);
+    c.chat = NULL;
     refused("{\"prompt\": \"a\", \"completion\": \"b\", \"label\": 2}\n", &c, "\"label\" is neither true nor false");
     refused("{\"messages\": []}\n", &c, "is no {\"prompt\", \"completion\", \"label\"}");
 }
