@@ -38,6 +38,7 @@ TEST(the_teacher_is_learned_from)
     DONE("train", "run.json", "steps=40", "data.valid=valid.txt", "eval_every=40");
     CHECK(number_at("out/metrics.jsonl", 39, "loss") < 0.8 * number_at("out/metrics.jsonl", 0, "loss"));
     CHECK(exists("out/teacher.safetensors"));
+    CHECK_HAS(ran.out, "teacher: t/model is asked for 6 tokens of each place of 28 samples, 0.0 MB");
     /* an evaluation is of the labels alone */
     DONE("eval", "run.json", "model=out/model", "data.valid=valid.txt");
     CHECK_HAS(ran.out, "perplexity ");

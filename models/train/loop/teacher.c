@@ -2,6 +2,7 @@
  * scores its micro-batches, tells the others, and rank 0 writes, a sequence at a time. */
 #include "models/train/loop/teacher_impl.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,6 +156,9 @@ static tess_status make(const tess_run *student, const tess_data *data)
     tess_status status;
     TESS_TRY_DONE(tess_ranks_agree(tess_run_open_likeliest(&c, tess_rank(), vocab, &t.r)));
     TESS_TRY_DONE(tess_ranks_agree(check(student, &t)));
+    if (!tess_rank())
+        printf("teacher: %s is asked for %lld tokens of each place of %lld samples, %.1f MB\n", c.model,
+               (long long)c.distill.top_k, (long long)size[0], 8e-6 * (double)size[0] * (double)size[1]);
     TESS_TRY_DONE(load(&t));
     facts_of(student, data, facts);
     t.to = tess_safetensors_writer_new(c.output, "teacher", UINT64_MAX);
