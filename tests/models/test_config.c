@@ -251,7 +251,7 @@ TEST(wrong_types_and_ranges)
             "object of them (Megatron prefix, llm.c .bin, .txt, .jsonl, .json or .csv "
             "to train on; a directory, a pattern or a list of them)");
     REFUSED("{\"optimizer\": {\"type\": \"Lamb\"}}",
-            "run.json: optimizer.type: \"Lamb\", expected one of Adam, AdamW, SGD, Lion, Adagrad "
+            "run.json: optimizer.type: \"Lamb\", expected one of Adam, AdamW, SGD, Lion, Adagrad, Muon "
             "(Adam is AdamW unless params.adam_w_mode is false; optimizers.def says what each has of params)");
     REFUSED_SET("scheduler.type=cosine_with_min_lr", "command line: scheduler.type: \"cosine_with_min_lr\", expected "
                                                      "one of none, WarmupLR, WarmupDecayLR, WarmupCosineLR, "
