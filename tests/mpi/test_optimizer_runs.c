@@ -175,6 +175,12 @@ TEST(another_optimizers_states_are_refused)
     FAILS(2, ("train", "other.json", "checkpoint.dir=ck", "--resume"),
           "ck: holds the states of SGD, 1 of a parameter; the optimizer here is Lion, with 1");
     DONE("eval", "run.json", "model=ck"); /* its weights are anybody's */
+    setup(&optimizers[7]);                /* Muon, which shares the model out with AdamW */
+    DONE("train", "run.json", "checkpoint.dir=ck", "checkpoint.every=2", "steps=2");
+    FAILS(2,
+          ("train", "run.json", "checkpoint.dir=ck", "--resume",
+           "optimizer.groups=[{\"match\": \"h.0.mlp.c_fc.weight\", \"muon\": false}]"),
+          "ck/step-00000002: h.0.mlp.c_fc.weight.exp_avg is missing");
 }
 
 /* What was kept in one form goes on in another, which is said; checkpoints of either give the same weights to others.

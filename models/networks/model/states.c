@@ -300,13 +300,17 @@ static tess_status check_names(const tess_safetensors *set, const char *path, co
     return TESS_OK; /* what is missing is named when it is read */
 }
 
+/* Another optimizer's count too: Muon and AdamW share out a model. */
 static bool has_no_moments(const tess_safetensors *set, const tess_tensor *p)
 {
     bool none = true;
-    for (int part = TESS_MOMENT1; part < tess_param_parts(p); part++) {
-        char *name = tess_states_name(p, (tess_part)part);
-        none &= tess_safetensors_find(set, name) == NULL;
-        free(name);
+    for (int k = 0; k < TESS_OPTIMIZERS; k++) {
+        const tess_optimizer_kind *kind = tess_optimizer_kind_of(&(tess_optimizer){.type = (tess_optimizer_type)k});
+        for (int m = 0; m < TESS_MOMENTS_MOST && kind->moment[m]; m++) {
+            char *name = tess_format("%s.%s", tess_tensor_name(p), kind->moment[m]);
+            none &= tess_safetensors_find(set, name) == NULL;
+            free(name);
+        }
     }
     return none;
 }
