@@ -46,6 +46,8 @@ TEST(the_teacher_is_learned_from)
     DONE("estimate", "run.json");
     /* what is of the model's parameters is not of the teacher's */
     DONE("train", "run.json", "freeze=h.1.*", "optimizer.groups=[{\"match\": \"h.1.*\", \"lr_scale\": 0.5}]");
+    DONE("train", "run.json", "model=out/model", "output=adapted", "lora.r=2", "lora.targets=all-linear",
+         "lora.base=int8");
 }
 
 TEST(the_same_bits_under_a_cap_on_ranks_and_after_a_resume)

@@ -141,6 +141,7 @@ static tess_config config_of(const tess_config *student)
     c.lora.targets = c.lora.modules_to_save = NULL;
     c.lora.from = NULL;
     c.lora.rslora = c.lora.dora = false;
+    c.lora.base = 0; /* as stored */
     c.freeze = NULL;
     c.optimizer.groups = NULL;
     return c;
