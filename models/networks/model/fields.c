@@ -134,7 +134,10 @@ bool tess_field_takes_null(const tess_family *f, const char *name)
 static tess_status wrong(const char *where, const char *name, const json_t *value, const char *expected)
 {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    tess_status s = tess_error(TESS_INVALID, where, "%s: %.200s (expected %s)", name, text ? text : "?", expected);
+    const bool few = !strcmp(name, "quantization_config"); /* as whoever comes from QLoRA names it */
+    tess_status s = tess_error(
+        TESS_INVALID, where, "%s: %.200s (expected %s%s)", name, text ? text : "?", expected,
+        few ? "; name the model in 16 bits, whose matrices lora.base=nf4 holds in 4 while it is trained" : "");
     free(text);
     return s;
 }
