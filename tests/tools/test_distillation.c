@@ -101,4 +101,7 @@ TEST(what_is_no_teacher_is_refused)
     FAILS(2, ("train", "run.json", "distill.teacher=o/model"),
           "distill.teacher: o/model has another vocabulary than the model");
     CHECK(!exists("out/teacher.safetensors"));
+    DONE("train", "run.json", "distill.teacher=null", "preference.beta=1", "steps=1");
+    CHECK_HAS(ran.err, "distill: without effect, since distill.teacher is missing");
+    CHECK_HAS(ran.err, "preference: without effect, since preference.loss is none");
 }

@@ -454,19 +454,32 @@ void tess_config_say_cut(const tess_config *c, int64_t tokens, int64_t elements)
               (wide)c->cpu_tiles.elements, (wide)c->cpu_tiles.loss_rows);
 }
 
-/* A pair is two sequences of one micro-batch, and what both have together is found on the rank that has it. */
+/* What is compared, or a teacher's, is found on the rank that has the whole model and the whole sequence. */
+static tess_status check_whole_model(const tess_config *c, const char *with)
+{
+    const struct {
+        const char *key;
+        int64_t ranks;
+    } shared[] = {{"parallel.tensor", c->parallel.tensor},
+                  {"parallel.pipeline", c->parallel.pipeline},
+                  {"parallel.sequence", c->parallel.sequence}};
+    for (int k = 0; k < 3; k++)
+        if (shared[k].ranks > 1)
+            REFUSE(c, shared[k].key, "%lld, but with %s it is not there yet (1 is)", (wide)shared[k].ranks, with);
+    return TESS_OK;
+}
+
 static tess_status resolve_preference(tess_config *c)
 {
-    static const char refused[] = "with a loss of pairs or labels (preference.loss) it is not there yet";
     const int loss = c->preference.loss;
+    const bool idle = c->preference.beta != TESS_CONFIG_AUTO && c->preference.beta != 0.1;
+    if (!loss && (idle || c->preference.label_smoothing > 0 || c->preference.nll > 0 || c->preference.gamma != 0.5 ||
+                  c->preference.desirable_weight != 1 || c->preference.undesirable_weight != 1))
+        tess_note("%s: preference: without effect, since preference.loss is none", c->file);
     if (c->preference.beta == TESS_CONFIG_AUTO) c->preference.beta = loss == TESS_PREFERENCE_SIMPO ? 2 : 0.1;
     if (c->preference.nll == TESS_CONFIG_AUTO) c->preference.nll = loss == TESS_PREFERENCE_ORPO;
     if (!loss) return TESS_OK;
-    if (c->parallel.tensor > 1) REFUSE(c, "parallel.tensor", "%lld, but %s (1 is)", (wide)c->parallel.tensor, refused);
-    if (c->parallel.pipeline > 1)
-        REFUSE(c, "parallel.pipeline", "%lld, but %s (1 is)", (wide)c->parallel.pipeline, refused);
-    if (c->parallel.sequence > 1)
-        REFUSE(c, "parallel.sequence", "%lld, but %s (1 is)", (wide)c->parallel.sequence, refused);
+    TESS_TRY(check_whole_model(c, "a loss of pairs or labels (preference.loss)"));
     if (c->data.pack_examples)
         REFUSE(c, "data.pack_examples",
                "true, but what preference.loss compares shares no sample (false does without)");
@@ -478,20 +491,16 @@ static tess_status resolve_preference(tess_config *c)
     return TESS_OK;
 }
 
-/* What a teacher says is of places, and found on the rank that has them. */
 static tess_status resolve_distill(const tess_config *c)
 {
-    static const char refused[] = "with a teacher (distill.teacher) it is not there yet";
+    const bool said = c->distill.top_k != 32 || c->distill.temperature != 1 || c->distill.weight != 0.5;
+    if (!c->distill.teacher && said)
+        tess_note("%s: distill: without effect, since distill.teacher is missing", c->file);
     if (!c->distill.teacher) return TESS_OK;
     if (c->preference.loss)
         REFUSE(c, "preference.loss", "is given, but distill.teacher has a say in a loss of tokens (%s)",
                "leave out one of them");
-    if (c->parallel.tensor > 1) REFUSE(c, "parallel.tensor", "%lld, but %s (1 is)", (wide)c->parallel.tensor, refused);
-    if (c->parallel.pipeline > 1)
-        REFUSE(c, "parallel.pipeline", "%lld, but %s (1 is)", (wide)c->parallel.pipeline, refused);
-    if (c->parallel.sequence > 1)
-        REFUSE(c, "parallel.sequence", "%lld, but %s (1 is)", (wide)c->parallel.sequence, refused);
-    return TESS_OK;
+    return check_whole_model(c, "a teacher (distill.teacher)");
 }
 
 /* A pair of steps, both 0 where there are none. */
