@@ -94,14 +94,23 @@ TEST(a_run_that_writes_a_terabyte_says_so)
 {
     tess_run r = {.machine.disk = "drive", .plan.ram.written = 1 << 30};
     notes_begin();
-    tess_run_say_written(&r, 900);
+    tess_run_say_written(&r, 900, 4e9);
     CHECK_STR(notes_read(), "");
     notes_begin();
-    tess_run_say_written(&r, 2000);
+    tess_run_say_written(&r, 2000, 4e9);
     CHECK_HAS(notes_read(), "tessera: drive: 2000 steps write 2.1 TB there");
     r.machine.disk = NULL;
     notes_begin();
-    tess_run_say_written(&r, 2000);
+    tess_run_say_written(&r, 2000, 4e9);
+    CHECK_STR(notes_read(), "");
+    tess_config c = {.checkpoint = {.dir = "saves", .every = 5}};
+    r.c = &c;
+    notes_begin();
+    tess_run_say_written(&r, 2000, 4e9);
+    CHECK_HAS(notes_read(), "tessera: saves: 400 checkpoints write 1.6 TB there (less with a larger checkpoint.every)");
+    c.checkpoint.every = 10;
+    notes_begin();
+    tess_run_say_written(&r, 2000, 4e9);
     CHECK_STR(notes_read(), "");
 }
 

@@ -205,7 +205,7 @@ static tess_status begin(struct training *t, bool resumes)
     tess_observer_begin(&t->observer, &t->run, &t->plan);
     TESS_TRY(tess_ranks_agree(tess_run_start(&t->run, false)));
     if (tess_ranks() > 1 && !tess_rank()) printf("messages between ranks go by %s\n", tess_message_carrier());
-    tess_run_say_written(&t->run, t->way.last - t->at.step);
+    tess_run_say_written(&t->run, t->way.last - t->at.step, 4 * states_of(t));
     tess_bar_begin(resumes ? "loading the checkpoint" : "loading the model",
                    (loads_model(t, resumes) ? (double)tess_graph_param_elements(t->run.g) : 0) +
                        (resumes ? states_of(t) : 0));

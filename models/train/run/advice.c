@@ -74,14 +74,18 @@ void tess_run_say_unsaved(const tess_config *c, double seconds)
 }
 
 /* Drives wear: consumers' bear some hundred TB. */
-void tess_run_say_written(const tess_run *r, int64_t steps)
+void tess_run_say_written(const tess_run *r, int64_t steps, double saved)
 {
     static const double much = 1e12;
     const double bytes = (double)r->plan.ram.written * (double)steps;
-    if (tess_rank() || !r->machine.disk || bytes < much) return;
-    tess_note(
-        "%s: %lld steps write %.1f TB there%s (less with a larger cap on RAM, memory.cpu, or optimizer_states=8bit)",
-        r->machine.disk, (long long)steps, bytes * 1e-12, tess_ranks() > 1 ? " for each rank" : "");
+    const int64_t every = r->c ? r->c->checkpoint.every : 0, saves = every > 0 ? steps / every : 0;
+    if (!tess_rank() && r->machine.disk && bytes >= much)
+        tess_note("%s: %lld steps write %.1f TB there%s (less with a larger cap on RAM, memory.cpu, or "
+                  "optimizer_states=8bit)",
+                  r->machine.disk, (long long)steps, bytes * 1e-12, tess_ranks() > 1 ? " for each rank" : "");
+    if (!tess_rank() && (double)saves * saved >= much)
+        tess_note("%s: %lld checkpoints write %.1f TB there (less with a larger checkpoint.every)",
+                  r->c->checkpoint.dir, (long long)saves, (double)saves * saved * 1e-12);
 }
 
 /* ---- padding ---- */

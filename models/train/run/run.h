@@ -130,8 +130,9 @@ void tess_run_say_slow(const tess_run *r);
 void tess_run_say_saved(const tess_run *r);
 /* Prints a line if nothing is saved before the end of a run and that is minutes away; `seconds` is the time left. */
 void tess_run_say_unsaved(const tess_config *c, double seconds);
-/* Prints a line if `steps` steps write much to the drives of the disk tier. */
-void tess_run_say_written(const tess_run *r, int64_t steps);
+/* Prints a line if `steps` steps write much to the drives of the disk tier, and one if their checkpoints do, of `saved`
+ * bytes each. */
+void tess_run_say_written(const tess_run *r, int64_t steps, double saved);
 /* Prints a line where much of what training computes is padding, with the length that needs less. `valid` may be NULL.
  */
 void tess_run_say_padding(const tess_run *r, const tess_data *train, const tess_data *valid);
