@@ -382,7 +382,7 @@ TEST(a_rank_that_is_killed)
         CHECK(ran.status > 0);
         EXPECT_RANKS_ERROR(ran.status, fmt("tessera: error: rank %d: died", victim));
         int step = newest();
-        CHECK(step >= 2);
+        CHECK(step >= 1); /* that of step 2 is named behind step 3 */
         check_goes_on(step, 2);
     }
 }
