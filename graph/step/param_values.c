@@ -378,8 +378,8 @@ bool tess_param_borrow(const tess_tensor *p, int64_t piece, tess_part part, tess
 {
     const struct tess_placed_piece *h = &p->held->piece[piece];
     tess_tile *tile = part_of(p, piece, part);
-    const bool due = tess_graph_owner(p->g)->pending && !tess_is_frozen(p),
-               away = tess_tile_home(tile) != TESS_TIER_CPU;
+    const bool late = tess_graph_owner(p->g)->pending, away = tess_tile_home(tile) != TESS_TIER_CPU;
+    const bool due = late && !tess_is_frozen(p) && !(p->held->optimizer && p->held->optimizer->whole);
     *out = (tess_borrowed){.of = p, .piece = piece, .part = part, .at = start_of(h, &p->held->state[h->state], part)};
     out->lending.tile = tile;
     out->lending.when = due ? TESS_LENT_BEHIND : away ? TESS_LENT_BEFORE : TESS_LENT_NOW;

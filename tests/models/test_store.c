@@ -2,6 +2,7 @@
  * files and names that will not do are refused. */
 #define CHECK_MAIN
 #include "models/models.h"
+#include "models/networks/networks.h"
 #include "tests/graph/nets.h"
 #include <unistd.h>
 
@@ -35,14 +36,19 @@ static void end(void)
     shell("rm -rf %s", dir);
 }
 
-static tess_step *make(struct net *n, tess_dtype dtype, bool late)
+static tess_step *make_by(struct net *n, tess_dtype dtype, bool late, tess_optimizer optimizer)
 {
     tess_step *s;
-    tess_step_conf conf = {.train = true, .layout.late = late, .optimizer = tess_adamw()};
+    tess_step_conf conf = {.train = true, .layout.late = late, .optimizer = optimizer};
     conf.optimizer.clip = 1;
     net_make(n, &(tess_graph_conf){.dtype = dtype, .tile_rows = T, .tile_elements = 64 * C}, net_gpt);
     OK(tess_step_new(n->loss, &conf, &s));
     return s;
+}
+
+static tess_step *make(struct net *n, tess_dtype dtype, bool late)
+{
+    return make_by(n, dtype, late, tess_adamw());
 }
 
 static void drop(struct net *n, tess_step *s)
@@ -95,6 +101,29 @@ TEST(a_run_that_goes_on_has_the_same_bits)
 }
 
 /* What was read before a step said how it keeps moments is not dropped in silence. */
+/* Of all parameters, whether updates come late or, as Muon's, never do. */
+TEST(states_beside_a_step_are_those_before_it)
+{
+    begin();
+    for (int way = 0; way < 8; way++) {
+        shell("mkdir %s/0 %s/1", dir);
+        for (int beside = 0; beside < 2; beside++) {
+            struct net n;
+            tess_states_writing *writing;
+            tess_step *s = make_by(&n, way & 1 ? TESS_BF16 : TESS_F32, way & 2, way & 4 ? tess_muon() : tess_adamw());
+            OK(tess_graph_init(n.g, 1));
+            for (int64_t k = 0; k < 2; k++) net_run(&n, s, k, 1e-2f);
+            OK(tess_states_begin(in_dir(beside ? "1" : "0"), n.g, NULL, beside, &writing));
+            net_run(&n, s, 2, 1e-2f);
+            OK(tess_states_end(writing, true));
+            drop(&n, s);
+        }
+        shell("diff -r %s/0 %s/1", dir);
+        shell("rm -r %s/0 %s/1", dir);
+    }
+    end();
+}
+
 TEST(moments_that_a_step_keeps_otherwise)
 {
     begin();

@@ -76,12 +76,11 @@ TEST(checkpoints_beside_steps_have_the_same_bytes)
 {
 #define AGAIN "overwrite=true"
 #define WAY   "train_batch_size=12", AGAIN, way[w][0], way[w][1], way[w][2], way[w][3]
-    static const char *const way[][4] = {
-        {"bf16.enabled=true", AGAIN, AGAIN, AGAIN},
-        {"gradient_clipping=0", "optimizer_states=8bit", "on_spike.skip=2", AGAIN},
-        {"gradient_clipping=0", "memory.cpu=2MiB", "memory.path=swap",
-         "zero_optimization.offload_optimizer.device=nvme"},
-        {"optimizer_states=bf16", "memory.cpu=2MiB", "memory.path=swap", AGAIN}}; /* whose updates come late */
+    static const char *const way[][4] = {{"bf16.enabled=true", AGAIN, AGAIN, AGAIN},
+                                         {"gradient_clipping=0", "optimizer_states=8bit", "on_spike.skip=2", AGAIN},
+                                         {"gradient_clipping=0", "memory.cpu=2MiB", "memory.path=swap",
+                                          "zero_optimization.offload_optimizer.device=nvme"},
+                                         {"optimizer_states=bf16", "memory.cpu=2MiB", "memory.path=swap", AGAIN}};
     static const char *const file[] = {"states.safetensors", "sums.json", "config.json"};
     setup();
     CHECK(mkdir("swap", 0777) == 0);
