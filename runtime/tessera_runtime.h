@@ -248,6 +248,10 @@ uint64_t tess_ram_free(void);
  * The main threads of all ranks make the same calls in the same order. A rank may fail alone in a phase that every rank
  * surely completes: it ends the phase with tess_ranks_agree, which tells the others. */
 
+/* The order of a pipeline's passes. In the last two a section has the gradients of its weights when it would wait
+ * otherwise; in the last one the model goes through the sections forth and back. */
+typedef enum tess_schedule { TESS_1F1B, TESS_ZB_H1, TESS_ZB_V } tess_schedule;
+
 /* The grid of ranks that share one model, data x pipeline x tensor: rank = (d * pipeline + p) * tensor + t. It decides
  * which rank owns which shard of a tile (docs/ranks.md). All zeros are one rank. */
 typedef struct tess_grid {
@@ -259,7 +263,8 @@ typedef struct tess_grid {
                             residuals */
     int sequence;        /* context parallelism: data-parallel ranks that share each micro-batch, a part of every
                             sequence each */
-    int interleave;      /* interleaved pipeline: chunks of consecutive blocks in each section */
+    int interleave;      /* interleaved pipeline: chunks of consecutive blocks in each section; with TESS_ZB_V 2 */
+    tess_schedule schedule;
     int stage;           /* ZeRO's stage: 1 shards the optimizer's states over data, 2 gradients too, 3 weights too */
     int64_t persist;     /* stage 3: parameters of no more elements than this are not sharded */
     int64_t live, reuse; /* stage 3: the most elements that are gathered at the same time, and the most elements between

@@ -143,6 +143,9 @@ static tess_status check_grid(const tess_grid *g)
         return tess_error(TESS_INVALID, "grid",
                           "%d ranks share sequences, of %d data-parallel ones (expected a divisor)", g->sequence,
                           g->data);
+    if (g->schedule != TESS_1F1B && g->interleave > (g->schedule == TESS_ZB_V ? 2 : 1))
+        return tess_error(TESS_INVALID, "grid", "%d chunks a stage (a zero-bubble order cuts the stages itself)",
+                          g->interleave);
     int64_t size = 1;
     const int part[] = {g->data, g->pipeline, g->tensor};
     for (int k = 0; k < 3; k++) {

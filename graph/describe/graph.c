@@ -24,7 +24,8 @@ tess_graph *tess_graph_new(const tess_graph_conf *conf)
     g->conf.grid.sequence = OR(conf->grid.sequence, 1);
     g->conf.grid.pipeline = OR(conf->grid.pipeline, 1);
     g->conf.grid.tensor = OR(conf->grid.tensor, 1);
-    g->conf.grid.interleave = OR(conf->grid.interleave, 1);
+    if (g->conf.grid.pipeline == 1) g->conf.grid.schedule = TESS_1F1B;
+    g->conf.grid.interleave = g->conf.grid.schedule == TESS_ZB_V ? 2 : OR(conf->grid.interleave, 1);
     g->near = tess_ranks_near();
     g->near_bytes = NEAR_BYTES;
     g->arena = tess_arena_new();

@@ -173,6 +173,8 @@ struct tess_op {
     bool by_rows;     /* a row of the output depends on the same row of the inputs alone */
     bool by_places;   /* it is not by_rows, as ops of experts, but works on spans of sequences */
     bool quantized;   /* the matrix in[1] may be quantized */
+    bool may_wait;    /* gradients of its parameters need its inputs and its output's gradient alone, and so may come
+                         later */
     bool own;         /* it is a program's op, which sees rows of padding too */
     int bounds;       /* the input with the bounds of what a row sees, if the op requires one; 0: none */
     tess_sends (*sends)(const tess_node *n, int ranks, int tensor); /* it looks along the sequence, and takes spans */

@@ -43,6 +43,7 @@ struct tess_owned {
     bool leads;         /* only the first rank of the tensor dimension has it */
     bool absent;        /* no node of this rank's section of the pipeline uses it: this rank has no tile of it */
     bool shared;        /* nodes of several sections use it (tied weights); its states are at `home`, the first */
+    bool twice;         /* this section uses it on the way forth and on the way back of TESS_ZB_V */
     int home, sections; /* how many sections use it */
     bool *user;         /* [section] */
     bool sliced;        /* its states are sharded over the data dimension (ZeRO) */
@@ -146,6 +147,12 @@ static inline int tess_grid_data(const tess_grid *g)
 static inline int tess_grid_section(const tess_grid *g)
 {
     return g->rank / g->tensor % g->pipeline;
+}
+/* Returns the section of a chunk of blocks. */
+static inline int tess_grid_section_of(const tess_grid *g, int chunk)
+{
+    const int turn = chunk % g->pipeline;
+    return g->schedule == TESS_ZB_V && chunk >= g->pipeline ? g->pipeline - 1 - turn : turn;
 }
 /* Returns this rank's place in the tensor dimension. */
 static inline int tess_grid_tensor(const tess_grid *g)

@@ -49,6 +49,13 @@ tess_use tess_param_grad(tess_lower *L, const tess_tensor *p, int64_t tile, bool
         tess_tile *leaf = leaf_of(L, p, tile, acc);
         return (tess_use){leaf, *acc ? TESS_RW : TESS_W};
     }
+    if (L->back && p->held->on.twice) { /* as if another section had it */
+        tess_tile **second = &L->second[p->id][tile];
+        *acc = *second != NULL;
+        if (!*second)
+            *second = tess_program_tile(L->p, tess_tile_bytes(p->held->tile[tile].gradient), TESS_ROLE_GRADIENT, p->name);
+        return (tess_use){*second, *acc ? TESS_RW : TESS_W};
+    }
     *touched = true;
     if (L->early[p->id]) {
         *acc = L->begun[p->id][tile] == L->micro;
@@ -402,6 +409,9 @@ void tess_lower_tied(tess_lower *L, tess_tensor *p)
         int tag = tess_grid_tag(p, j, 0, TESS_TAG_PART);
         if (!L->touched[p->id][j]) TESS_EMIT(L, &tess_fill[TESS_F32], n, {t, TESS_W});
         L->touched[p->id][j] = true;
+        if (L->second[p->id][j])
+            TESS_EMIT(L, &tess_add_into[TESS_F32], TESS_ARG(L, tess_map_arg, .n = n->n, .acc = true),
+                      {L->second[p->id][j], TESS_R}, {t, TESS_RW});
         if (mine != p->held->on.home)
             tess_lower_message(L, (tess_use){t, TESS_R}, g->rank + (p->held->on.home - mine) * g->tensor, tag, true);
         for (int s = 0; s < g->pipeline && mine == p->held->on.home; s++) {

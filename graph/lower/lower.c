@@ -149,6 +149,8 @@ static void make_tables(tess_lower *L)
     L->growing = tess_arena_get(a, tensors * sizeof *L->growing);
     L->early = tess_arena_get(a, tensors * sizeof *L->early);
     L->begun = tess_arena_get(a, tensors * sizeof *L->begun);
+    L->alone = tess_arena_get(a, tensors * sizeof *L->alone);
+    L->second = tess_arena_get(a, tensors * sizeof *L->second);
     for (size_t k = 0; k < tensors; k++) {
         const tess_param_cut *cut = L->g->tensor[k]->cut;
         const size_t of = cut ? (size_t)cut->tiles : 0; /* of a parameter */
@@ -156,6 +158,7 @@ static void make_tables(tess_lower *L)
         L->tree[k] = tess_arena_get(a, of * sizeof **L->tree);
         L->growing[k] = tess_arena_get(a, (size_t)L->micros * sizeof **L->growing);
         L->begun[k] = tess_arena_get(a, of * sizeof **L->begun);
+        L->second[k] = tess_arena_get(a, of * sizeof **L->second);
         for (size_t j = 0; j < of; j++) L->begun[k][j] = -1;
         L->value[k] = tess_arena_get(a, tiles * sizeof **L->value);
         L->grad[k] = tess_arena_get(a, tiles * sizeof **L->grad);
@@ -220,6 +223,7 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     if (L.nlosses) memcpy(losses, L.losses, (size_t)L.nlosses * sizeof *losses);
     free(L.losses);
     free(L.owed);
+    free(L.wait);
     free(L.scratch);
     free(L.turns);
     tess_program_fuse(L.p);

@@ -119,6 +119,15 @@ struct tess_lower {
     tess_tile ***none; /* [tensor][row tile]: zeros, sent to a section in place of a gradient that is not made */
     int comes;         /* the set of tiles that a pass's input from another section has */
 
+    /* Passes in which gradients of weights wait (waits.c). */
+    bool waits;
+    bool back;               /* the pass is on the way back of TESS_ZB_V */
+    bool *alone;             /* [tensor]: one rule adds to its gradient */
+    tess_tile ***second;     /* [tensor][tile]: the gradient of its uses on the way back; NULL: there is none yet */
+    struct tess_wait *wait;  /* in order */
+    size_t nwait, wait_room; /* those before wait_at are done */
+    size_t wait_at;
+
     /* The step's scalars. */
     tess_tile *loss;                  /* the sum of losses and the count of targets, over the whole step */
     tess_tile *losses_exact;          /* the same before rounding */
@@ -261,13 +270,15 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
 
 /* Checks that a pipeline has a block for each of its chunks. */
 tess_status tess_pipeline_check(const tess_graph *g) TESS_NODISCARD;
-/* Sets which sections of the pipeline use each parameter, [tensor][section]. */
-void tess_pipeline_users(const tess_graph *g, bool *const *uses);
-/* A pass of a micro-batch through a chunk, and its start time in units: a forward pass takes 1, a backward pass 2. */
+/* Sets which sections of the pipeline use each parameter, [tensor][section], and which this one uses both on the way
+ * forth and on the way back, [tensor]. */
+void tess_pipeline_users(const tess_graph *g, bool *const *uses, bool *twice);
+/* A pass of a micro-batch through a chunk, and its start time in units: a forward pass takes 1, a backward pass 2, or 1
+ * where gradients of weights are a pass of their own, which takes 1. */
 struct tess_pass {
     int chunk;
     int64_t micro;
-    bool backward;
+    enum tess_pass_kind { TESS_PASS_FORWARD, TESS_PASS_BACKWARD, TESS_PASS_WEIGHTS } kind;
     double time;
 };
 /* Returns this section's *n passes in order. *ends are the end times of the passes of all sections,
@@ -275,6 +286,15 @@ struct tess_pass {
  * caller calls free() on the passes and the ends. */
 struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool train, int *n, double **ends,
                                       double *losses_known, double *span);
+/* Takes the tasks of a node's rule, those from `from` on, that make gradients of its parameters alone off the list,
+ * until their pass comes. */
+void tess_lower_wait(tess_lower *L, const tess_node *n, int i, size_t from);
+/* Returns whether tasks of a node wait, in this micro-batch; then its uses end behind them. */
+bool tess_lower_waits(tess_lower *L, const tess_node *n);
+/* Emits what waits of the micro-batch's chunk that was backward first. */
+void tess_lower_waited(tess_lower *L);
+/* Ends a node's uses of its parameters in this micro-batch (passes.c). */
+void tess_lower_end_uses(tess_lower *L, const tess_node *n);
 /* Emits this section's passes, and leaves in `wanted` the section's own nodes. */
 void tess_lower_pipeline(tess_lower *L, bool *wanted);
 

@@ -181,9 +181,9 @@ static void owe(tess_lower *L, const struct tess_owed *o)
     L->owed[L->nowed++] = *o;
 }
 
-/* A node has read its parameters for the last time in this micro-batch. */
-static void end_uses(tess_lower *L, const tess_node *n)
+void tess_lower_end_uses(tess_lower *L, const tess_node *n)
 {
+    if (tess_lower_waits(L, n)) return;
     for (int k = 0; k < n->inputs; k++) {
         tess_tensor *p = n->in[k];
         if (!p || p->kind != TESS_KIND_PARAM || !tess_wants_gradient(L, p) || !L->pending[p->id]) continue;
@@ -200,8 +200,10 @@ static void backward_tiles(tess_lower *L, const tess_node *n, int first, int end
     const int tiles = tess_lower_tiles(L, n->out);
     enter(L, n);
     for (int i = first; n->op->backward && i < end; i++) {
+        const size_t from = L->p->tasks;
         tess_lower_rows(L, n, i);
         (by_tiles(L, n) ? n->op->backward : tess_lower_whole_backward)(L, n, i);
+        if (L->waits && n->op->may_wait && by_tiles(L, n)) tess_lower_wait(L, n, i, from);
     }
     tess_lower_rows(L, NULL, 0);
     enter(L, NULL);
@@ -211,7 +213,7 @@ static void backward_tiles(tess_lower *L, const tess_node *n, int first, int end
 void tess_lower_node_backward(tess_lower *L, const tess_node *n)
 {
     backward_tiles(L, n, 0, L->row_tiles);
-    end_uses(L, n);
+    tess_lower_end_uses(L, n);
 }
 
 /* Puts a node's backward off to the end of the step; its gradient is copied, since its tile serves the next
@@ -249,12 +251,13 @@ void tess_lower_count(tess_lower *L, const bool *wanted)
     for (int others = 0; others < 2; others++)
         for (int k = 0; k < L->g->nodes; k++)
             if (wanted[k]) count_uses(L, L->g->node[k], others);
+    for (int k = 0; k < L->g->params; k++) L->alone[L->g->param[k]->id] = L->growing[L->g->param[k]->id][0] == 1;
     /* From stage 2 on no rank keeps a whole gradient from micro-batch to micro-batch, if one rule makes it. */
     bool early = L->grid->stage >= 2 && L->micros > 1 && !L->conf->deterministic && !L->conf->layout.by_layer;
     for (int k = 0; k < L->g->params && early && !L->conf->keep_gradients; k++) {
         const tess_tensor *p = L->g->param[k];
         L->early[p->id] = p->held->on.sliced && !p->held->frozen && !p->held->on.shared && !p->held->on.absent &&
-                          L->growing[p->id][0] == 1;
+                          L->alone[p->id];
     }
 }
 
@@ -289,7 +292,7 @@ static void backward_run(tess_lower *L, int first, int last, const bool *wanted,
         if (wants && put && put[k])
             put_off(L, L->g->node[k]);
         else
-            end_uses(L, L->g->node[k]);
+            tess_lower_end_uses(L, L->g->node[k]);
     }
 }
 
@@ -301,7 +304,7 @@ void tess_lower_backward(tess_lower *L, int first, int end, const bool *wanted, 
         if (!wanted[k]) continue;
         int s = tess_lower_group(L, L->g->node[k]);
         if (!tess_wants_gradient(L, L->g->node[k]->out)) {
-            if (s >= 0) end_uses(L, L->g->node[k]);
+            if (s >= 0) tess_lower_end_uses(L, L->g->node[k]);
             continue;
         }
         run = run_begin(L, k, first);

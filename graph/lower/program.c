@@ -64,8 +64,7 @@ tess_tile *tess_program_slot(tess_program *p, size_t bytes, tess_role role, cons
     return s->tile[s->n++] = tess_program_tile(p, bytes, role, label);
 }
 
-void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const tess_use *use, unsigned nuse,
-                      bool again)
+void tess_program_put(tess_program *p, const tess_task *task, tess_use *use, const tess_origin *origin)
 {
     if (p->tasks == p->room) {
         p->room = p->room ? 2 * p->room : 1024;
@@ -73,6 +72,15 @@ void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const 
         p->use = tess_realloc(p->use, p->room * sizeof *p->use);
         p->origin = tess_realloc(p->origin, p->room * sizeof *p->origin);
     }
+    p->task[p->tasks] = *task;
+    p->task[p->tasks].order = (uint32_t)p->tasks;
+    p->use[p->tasks] = use;
+    p->origin[p->tasks++] = *origin;
+}
+
+void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const tess_use *use, unsigned nuse,
+                      bool again)
+{
     tess_use *kept = tess_arena_get(p->arena, nuse * sizeof *kept);
     memcpy(kept, use, nuse * sizeof *kept);
     tess_cost c = {0};
@@ -81,9 +89,7 @@ void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const 
     if (c.bytes == 0)
         for (unsigned i = 0; i < nuse; i++) c.bytes += (double)tess_tile_bytes(use[i].tile);
     if (c.flops == 0) p->bytes += c.bytes;
-    p->task[p->tasks] = (tess_task){.cl = cl, .arg = arg, .use = kept, .nuse = nuse, .order = (uint32_t)p->tasks};
-    p->use[p->tasks] = kept;
-    p->origin[p->tasks++] = p->now;
+    tess_program_put(p, &(tess_task){.cl = cl, .arg = arg, .use = kept, .nuse = nuse}, kept, &p->now);
 }
 
 /* Numbers of tiles by their addresses; its size is a power of two, and half of it stays free. */

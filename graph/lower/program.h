@@ -47,6 +47,8 @@ void tess_program_slots(tess_program *p, int set, bool restart);
 /* Adds a task; `again`: it recomputes. */
 void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const tess_use *use, unsigned nuse,
                       bool again);
+/* Adds a task that was taken off the list. */
+void tess_program_put(tess_program *p, const tess_task *task, tess_use *use, const tess_origin *origin);
 /* Makes one of pairs of tasks that can be one, before the list is finished (fuse.c). */
 void tess_program_fuse(tess_program *p);
 /* Makes one of small tasks that follow each other, or could (bundle.c). */

@@ -116,6 +116,7 @@ const tess_op tess_op_linear = {
     .times = 1 << 1,
     .by_rows = true,
     .quantized = true,
+    .may_wait = true,
 };
 
 tess_tensor *tess_linear(tess_tensor *x, tess_tensor *w, tess_tensor *bias)

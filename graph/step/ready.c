@@ -101,10 +101,10 @@ static void make_tiles(tess_tensor *p)
 /* Which sections of the pipeline use each parameter that has no tiles yet. */
 static void find_users(tess_graph *g)
 {
-    bool **uses = tess_alloc((size_t)(g->tensors + 1) * sizeof *uses);
+    bool **uses = tess_alloc((size_t)(g->tensors + 1) * sizeof *uses), *twice = tess_alloc((size_t)g->tensors + 1);
     int n = g->conf.grid.pipeline;
     for (int k = 0; k < g->params; k++) uses[g->param[k]->id] = tess_arena_get(g->arena, (size_t)n * sizeof **uses);
-    tess_pipeline_users(g, uses);
+    tess_pipeline_users(g, uses, twice);
     for (int k = 0; k < g->params; k++) {
         tess_tensor *p = g->param[k];
         if (p->held->tile) continue;
@@ -112,13 +112,15 @@ static void find_users(tess_graph *g)
         p->held->on.sections = 0;
         for (int s = n - 1; s >= 0; s--)
             if (p->held->on.user[s] && ++p->held->on.sections) p->held->on.home = s;
-        p->held->on.shared = p->held->on.sections > 1;
+        p->held->on.twice = twice[p->id];
+        p->held->on.shared = p->held->on.sections > 1 || p->held->on.twice;
         bool elsewhere = p->held->on.leads && tess_grid_tensor(&g->conf.grid);
         p->held->on.absent =
             elsewhere || (p->held->on.sections > 0 ? !p->held->on.user[tess_grid_section(&g->conf.grid)]
                                                    : tess_grid_section(&g->conf.grid) > 0);
     }
     free(uses);
+    free(twice);
 }
 
 void tess_graph_ready(tess_graph *g)

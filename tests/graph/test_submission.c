@@ -429,3 +429,43 @@ TEST(the_bubble_of_a_pipeline_is_that_of_theory)
                                   (span - work) / work, bubble);
                 }
 }
+
+/* With gradients of weights as passes of their own, forward, backward and these as long each: no section holds more
+ * micro-batches than the first one does under 1F1B, and the bubble of 3 (p - 1) is at most half of that; each pass
+ * begins behind what it reads. */
+TEST(zero_bubble_orders_halve_the_bubble)
+{
+    for (int p = 2; p <= 8; p++)
+        for (int m = 1; m <= 4 * p + 1; m++)
+            for (int v = 1; v <= 2; v++)
+                for (int stage = 0; stage < p; stage++) {
+                    int n, held = 0, at[3] = {0};
+                    double *ends, known, span;
+                    tess_grid g = grid_of(stage, p, p, v, 0);
+                    g.schedule = v == 1 ? TESS_ZB_H1 : TESS_ZB_V;
+                    struct tess_pass *pass = tess_pipeline_order(&g, m, true, &n, &ends, &known, &span);
+                    CHECK_EQ(n, 3 * m * v);
+                    for (int k = 0; k < n; k++) {
+                        const struct tess_pass *x = &pass[k];
+                        const double *mine = &ends[(x->chunk * m + x->micro) * 2];
+                        CHECK_EQ(tess_grid_section_of(&g, x->chunk), stage);
+                        CHECK(k == 0 || x->time >= pass[k - 1].time + 1);
+                        at[x->kind]++;
+                        held += (x->kind == TESS_PASS_FORWARD) - (x->kind == TESS_PASS_WEIGHTS);
+                        CHECK(held <= p * v && at[TESS_PASS_WEIGHTS] <= at[TESS_PASS_BACKWARD]);
+                        if (x->kind == TESS_PASS_FORWARD && x->chunk > 0) CHECK(x->time >= mine[-2 * m]);
+                        if (x->kind == TESS_PASS_BACKWARD)
+                            CHECK(x->time >= (x->chunk + 1 < p * v ? mine[2 * m + 1] : mine[0]));
+                        if (x->kind == TESS_PASS_WEIGHTS) CHECK(x->time >= mine[1]);
+                    }
+                    if (m >= p && span - n > (v == 1 ? p - 1 : 1.5 * p)) /* of 3 v (p - 1) */
+                        CHECK_SAY("%d stages of %d chunks, %d micro-batches: a bubble of %g", p, v, m, span - n);
+                    free(pass);
+                    free(ends);
+                    g = grid_of(stage, p, p, v, 0); /* a step that only evaluates has forward passes alone */
+                    g.schedule = v == 1 ? TESS_ZB_H1 : TESS_ZB_V;
+                    free(tess_pipeline_order(&g, m, false, &n, &ends, &known, &span));
+                    free(ends);
+                    CHECK_EQ(n, m * v);
+                }
+}

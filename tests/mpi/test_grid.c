@@ -392,6 +392,60 @@ TEST(pipelines_are_near_one_rank)
     tess_stop();
 }
 
+/* Makes of what each rank has the sum over all ranks: of two orders the same parameters may be elsewhere. */
+static void gather(struct outcome *o, int which)
+{
+    struct net n;
+    net_make(&n, sizes(which), bodies[which]);
+    for (int k = 0; k < o->params; k++) {
+        int64_t shape[3], count = tess_tensor_shape(tess_graph_param(n.g, k), shape) == 2 ? shape[0] * shape[1] : shape[0];
+        double *sum = tess_alloc((size_t)count * sizeof *sum);
+        for (int part = 0; part < TESS_PARTS; part++) {
+            for (int64_t i = 0; i < count; i++) sum[i] = o->part[part][k][i];
+            tess_ranks_sum(sum, (int)count);
+            for (int64_t i = 0; i < count; i++) o->part[part][k][i] = (float)sum[i];
+        }
+        free(sum);
+    }
+    tess_graph_free(n.g);
+}
+
+/* Gradients of weights come later, chunks lie elsewhere, a table that was of two sections is of one: the bits are those
+ * of 1F1B. */
+TEST(orders_of_a_pipeline_have_the_same_bits)
+{
+    OK(tess_start_rooms(&(tess_machine){.workers = 1}, &(tess_rooms){.pipeline = true, .lanes = TESS_MESSAGE_LANES}));
+    for (int pipeline = 2; pipeline <= 4; pipeline++)
+        for (int which = 0; which < 2; which++)
+            for (int stage = 0; stage < 4; stage++) {
+                tess_grid grid = {.stage = stage, .interleave = 1};
+                tess_step_conf conf = training;
+                net_layers = 2 * pipeline;
+                conf.deterministic = (which + stage) % 2;
+                if (stage == 3) conf.optimizer.clip = 0;
+                if (stage == 1) conf.recompute_every = 1;
+                if (!grid_of(&grid, pipeline, 1)) continue;
+                conf.micro = 5 * grid.data;
+                const tess_dtype dtype = (tess_dtype)(stage % 2);
+                struct outcome usual = train(which, dtype, &grid, &conf);
+                gather(&usual, which);
+                for (int schedule = TESS_ZB_H1; schedule <= TESS_ZB_V; schedule++) {
+                    char what[80];
+                    snprintf(what, sizeof what, "%s, %d sections, stage %d: %s", body_names[which], pipeline, stage,
+                             schedule == TESS_ZB_V ? "zb-v" : "zb-h1");
+                    grid.schedule = (tess_schedule)schedule;
+                    struct outcome o = train(which, dtype, &grid, &conf);
+                    gather(&o, which);
+                    compare(&o, &usual, which, what, true, 0);
+                    compare(&usual, &o, which, what, true, 0);
+                    forget(&o);
+                }
+                forget(&usual);
+            }
+    net_layers = 3;
+    tess_stop();
+}
+
 /* Nothing divides: five heads, 67 and 33 columns, 7 tiles of a table over two ranks or four. */
 TEST(tensor_parallel_is_near_one_rank)
 {

@@ -127,6 +127,7 @@ const tess_op tess_op_expert_linear = {
     .by_places = true,
     .stack = W,
     .times = 1 << W,
+    .may_wait = true,
 };
 
 tess_tensor *tess_expert_linear(tess_tensor *x, tess_tensor *weights, tess_tensor *w)

@@ -101,6 +101,7 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
                  .tensor = tensor,
                  .pipeline = pipeline,
                  .interleave = (int)c->parallel.interleave,
+                 .schedule = (tess_schedule)c->parallel.schedule,
                  .data = tess_ranks() / (tensor * pipeline),
                  .sequence = (int)c->parallel.sequence,
                  .rows = tensor > 1 && c->activation_checkpointing.partition_activations,
