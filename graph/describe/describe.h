@@ -34,6 +34,7 @@ struct tess_graph {
     int param_tiles;              /* tiles of all parameters */
     int64_t tiles_declared;       /* an upper bound on these tiles */
     bool tensor_split;            /* its nodes are this rank's part (tensor_parallel.c) */
+    int *cut;                     /* [chunk of a pipeline]: the last block before it; NULL: it is yet to be made */
     const char *unsplit;          /* the matrices that could not be sharded, and why, or NULL */
     unsigned session;             /* the session in which its parameters were filled */
     bool on_disk;                 /* the homes of some of its tiles are on disk */

@@ -30,7 +30,7 @@ static void print_gpu_time(const tess_run *r, const tess_step *step, const tess_
         return;
     }
     tess_step_rehearse(step, &r->plan, a->stage, &t);
-    t.seconds *= 1 + (double)(g->pipeline - 1) / (double)(g->interleave * r->micro * g->sequence / g->data);
+    t.seconds *= 1 + tess_grid_bubble(g, r->micro * g->sequence / g->data);
     tess_estimate_gpu_time(a->out, r, p, &t);
 }
 

@@ -25,6 +25,7 @@ static const char *const free_keys[] = {"output",
                                         "zero_optimization",
                                         "gradient_accumulation_steps",
                                         "parallel.carrier",
+                                        "parallel.blocks",
                                         "parallel.schedule",
                                         "parallel.nccl"};
 

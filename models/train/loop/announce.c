@@ -67,6 +67,8 @@ void tess_announce_step(const tess_run *r, const tess_step *step)
     if (unsplit)
         tess_note("parallel.tensor: each of %lld ranks holds and computes all of %s", (long long)r->c->parallel.tensor,
                   unsplit);
+    if (tess_graph_sections(r->g))
+        tess_note("parallel.pipeline: the blocks of its stages are %s", tess_graph_sections(r->g));
     if (shares)
         tess_note("parallel.sequence: in attention %lld ranks exchange %s", (long long)r->c->parallel.sequence, shares);
     if (tess_model_batch(r->model)) say_generic(r, step);

@@ -100,7 +100,10 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
         .grid = {.rank = rank,
                  .tensor = tensor,
                  .pipeline = pipeline,
-                 .interleave = (int)c->parallel.interleave,
+                 .interleave = c->parallel.interleave == 1 && c->parallel.schedule == TESS_ZB_V
+                                   ? 2
+                                   : (int)c->parallel.interleave,
+                 .blocks = c->parallel.blocks,
                  .schedule = (tess_schedule)c->parallel.schedule,
                  .data = tess_ranks() / (tensor * pipeline),
                  .sequence = (int)c->parallel.sequence,

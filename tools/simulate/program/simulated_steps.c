@@ -198,15 +198,13 @@ static void count_messages(struct told *t, double wall, int steps)
  * for. */
 static void print_bubble(FILE *out, const tess_run *r, const struct told *t)
 {
-    const int64_t stages = r->grid.pipeline, chunks = r->grid.interleave,
-                  micros = r->micro * r->grid.sequence / r->grid.data;
+    static const char *const orders[] = {"1F1B", "ZB-H1", "ZB-V"};
+    const int64_t micros = r->micro * r->grid.sequence / r->grid.data;
     fprintf(out,
             "bubble    %s are without a task, while no message moves, for %.1f%% of the time that tasks take; on paper "
-            "%.1f%%: "
-            "(%lld - 1) stages / (%lld chunks x %lld micro-batches)\n",
-            tess_gpus() ? "GPUs" : "cores", 100 * t->still / t->busy,
-            100 * (double)(stages - 1) / (double)(chunks * micros), (long long)stages, (long long)chunks,
-            (long long)micros);
+            "%.1f%%: %s, %d stages, %d chunks, %lld micro-batches\n",
+            tess_gpus() ? "GPUs" : "cores", 100 * t->still / t->busy, 100 * tess_grid_bubble(&r->grid, micros),
+            orders[r->grid.schedule], r->grid.pipeline, r->grid.interleave, (long long)micros);
 }
 
 static void print_messages(FILE *out, const struct told *t, int steps)
