@@ -128,8 +128,9 @@ const char *tess_graph_sections(const tess_graph *g)
     for (int s = 0; s < grid->pipeline && grid->pipeline > 1; s++)
         for (int c = 0, first = true; c < tess_chunks(grid); c++) {
             if (tess_grid_section_of(grid, c) != s) continue;
-            said = tess_arena_format(g->arena, "%s%s%d-%d", said ? said : "", !said ? "" : first ? ", " : " and ",
-                                     cut_of(g)[c] + 1, cut_of(g)[c + 1]);
+            const int from = cut_of(g)[c] + 1, to = cut_of(g)[c + 1];
+            said = tess_arena_format(g->arena, from < to ? "%s%s%d to %d" : "%s%s%d", said ? said : "",
+                                     !said ? "" : first ? ", " : " and ", from, to);
             first = false;
         }
     return said;

@@ -283,6 +283,53 @@ TEST(matrices_and_blocks_shared_out_are_near)
     }
 }
 
+/* What a section does next, which blocks it has, and what it keeps where, change no bit; a table at both ends is one
+ * gradient more in all of them. */
+TEST(orders_of_a_pipeline_have_the_same_bits)
+{
+    static const char *const models[] = {
+        "{\"model_type\": \"gpt2\", \"n_layer\": 5, \"n_embd\": 24, \"n_head\": 2, \"vocab_size\": 256, "
+        "\"n_positions\": 64}",
+        "{\"model_type\": \"mixtral\", \"num_hidden_layers\": 4, \"hidden_size\": 24, \"intermediate_size\": 32, "
+        "\"num_attention_heads\": 2, \"num_key_value_heads\": 1, \"num_local_experts\": 4, \"vocab_size\": 256}"};
+    static const struct {
+        int ranks;
+        const char *how[3];
+    } ways[] = {{2, {"parallel.interleave=2"}},
+                {2, {"parallel.schedule=zb-h1"}},
+                {2, {"parallel.schedule=zb-h1", "parallel.blocks=1,3"}},
+                {2, {"parallel.schedule=zb-v"}},
+                {2, {"parallel.schedule=zb-v", "memory.cpu=12MiB", "memory.path=swap"}},
+                {4, {"parallel.schedule=zb-v", "zero_optimization.stage=2"}},
+                {4, {"parallel.schedule=zb-h1", "parallel.pipeline=4"}}};
+    for (int k = 0; k < 2; k++) {
+        char out[64], one[64];
+        setup("llama3");
+        CHECK_EQ(mkdir("swap", 0700), 0);
+        snprintf(out, sizeof out, "out%s", weights), snprintf(one, sizeof one, "one%s", weights);
+        write_text("run.json",
+                   fmt("{\"model\": %s,\n \"data\": {\"train\": \"" MODEL "tokens.bin\", \"seq_length\": 21},\n"
+                       " \"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 1, \"steps\": 3, "
+                       "\"bf16\": {\"enabled\": %s},\n \"activation_checkpointing\": {\"enabled\": %s}, "
+                       "\"parallel\": {\"pipeline\": 2}, \"gradient_clipping\": 1, \"output\": \"out\", "
+                       "\"overwrite\": true}\n",
+                       models[k], k ? "true" : "false", k ? "true" : "false"));
+        DONE_RANKS(2, "train", "run.json", "output=one");
+        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+            const char *const *how = ways[i].how, *const blocks = k == 0 && i == 2 ? "parallel.blocks=1,4" : how[1];
+            const bool data =
+                i == 5; /* a table of two sections is summed over its ranks in another order than on one */
+            if (data) DONE_RANKS(4, "train", "run.json", "output=one", how[1]);
+            DONE_RANKS(ways[i].ranks, "train", "run.json", how[0], blocks ? blocks : "seed=1",
+                       how[2] ? how[2] : "seed=1");
+            CHECK_HAS(ran.err, "parallel.pipeline: the blocks of its stages are 1");
+            if (!same_file(out, one))
+                CHECK_SAY("%s, %s %s: other bits", k ? "mixtral" : "gpt2", how[0], how[1] ? how[1] : "");
+            if (data) DONE_RANKS(2, "train", "run.json", "output=one");
+        }
+    }
+}
+
 /* A stage with nothing to train, a table that two stages have, and biases that one rank alone has. */
 TEST(what_is_frozen_is_frozen_on_all_ranks)
 {
