@@ -44,8 +44,9 @@ int tess_grid_alike(const tess_grid *g, int ranks_here);
 const char *tess_graph_unsplit(const tess_graph *g);
 /* Returns the blocks of each section of a pipeline, or NULL without one, in the same way. */
 const char *tess_graph_sections(const tess_graph *g);
-/* Returns the time in which sections of a pipeline have nothing to do, in a step of so many micro-batches, as a part of
- * the time in which they have, where each has as much to do and a backward pass takes as long as two forward passes. */
+/* Returns the time in which sections of a pipeline have nothing to do, in a step of `micros` micro-batches, as a part
+ * of the time in which they have, where each has as much to do and a backward pass takes as long as two forward passes.
+ */
 double tess_grid_bubble(const tess_grid *g, int64_t micros);
 /* Describes what ranks that share sequences exchange in a step's attention, or returns NULL if none do. */
 const char *tess_step_shares(const tess_step *s);

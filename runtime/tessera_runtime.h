@@ -255,15 +255,15 @@ typedef enum tess_schedule { TESS_1F1B, TESS_ZB_H1, TESS_ZB_V } tess_schedule;
 /* The grid of ranks that share one model, data x pipeline x tensor: rank = (d * pipeline + p) * tensor + t. It decides
  * which rank owns which shard of a tile (docs/ranks.md). All zeros are one rank. */
 typedef struct tess_grid {
-    int rank;            /* of this process */
-    int data;            /* copies of the model; each trains on its own share of the micro-batches */
-    int pipeline;        /* sections of consecutive blocks */
-    int tensor;          /* parts of each matrix */
-    bool rows;           /* sequence parallelism (Megatron): each tensor rank keeps a part of the rows of norms and
-                            residuals */
-    int sequence;        /* context parallelism: data-parallel ranks that share each micro-batch, a part of every
-                            sequence each */
-    int interleave;      /* interleaved pipeline: chunks of consecutive blocks in each section; with TESS_ZB_V 2 */
+    int rank;       /* of this process */
+    int data;       /* copies of the model; each trains on its own share of the micro-batches */
+    int pipeline;   /* sections of consecutive blocks */
+    int tensor;     /* parts of each matrix */
+    bool rows;      /* sequence parallelism (Megatron): each tensor rank keeps a part of the rows of norms and
+                       residuals */
+    int sequence;   /* context parallelism: data-parallel ranks that share each micro-batch, a part of every
+                       sequence each */
+    int interleave; /* interleaved pipeline: chunks of consecutive blocks in each section; with TESS_ZB_V 2 */
     tess_schedule schedule;
     const char *blocks;  /* how many consecutive blocks each chunk has, with commas between; NULL: by their work */
     int stage;           /* ZeRO's stage: 1 shards the optimizer's states over data, 2 gradients too, 3 weights too */

@@ -53,7 +53,8 @@ tess_use tess_param_grad(tess_lower *L, const tess_tensor *p, int64_t tile, bool
         tess_tile **second = &L->second[p->id][tile];
         *acc = *second != NULL;
         if (!*second)
-            *second = tess_program_tile(L->p, tess_tile_bytes(p->held->tile[tile].gradient), TESS_ROLE_GRADIENT, p->name);
+            *second =
+                tess_program_tile(L->p, tess_tile_bytes(p->held->tile[tile].gradient), TESS_ROLE_GRADIENT, p->name);
         return (tess_use){*second, *acc ? TESS_RW : TESS_W};
     }
     *touched = true;

@@ -256,8 +256,8 @@ void tess_lower_count(tess_lower *L, const bool *wanted)
     bool early = L->grid->stage >= 2 && L->micros > 1 && !L->conf->deterministic && !L->conf->layout.by_layer;
     for (int k = 0; k < L->g->params && early && !L->conf->keep_gradients; k++) {
         const tess_tensor *p = L->g->param[k];
-        L->early[p->id] = p->held->on.sliced && !p->held->frozen && !p->held->on.shared && !p->held->on.absent &&
-                          L->alone[p->id];
+        L->early[p->id] =
+            p->held->on.sliced && !p->held->frozen && !p->held->on.shared && !p->held->on.absent && L->alone[p->id];
     }
 }
 

@@ -1,7 +1,7 @@
 /* Pipeline parallelism. The blocks of a model are cut into chunks (pipeline_cut.c), pipeline * interleave of them, and
- * chunk c belongs to section c % pipeline, or forth and back, to p - 1 - c % p on the way back. A micro-batch passes through the chunks forward and then backward. Which pass a section takes up next
- * is its order, and that is the order of its program: StarPU runs the earliest task that is ready, so there is no
- * executor of another kind.
+ * chunk c belongs to section c % pipeline, or forth and back, to p - 1 - c % p on the way back. A micro-batch passes
+ * through the chunks forward and then backward. Which pass a section takes up next is its order, and that is the order
+ * of its program: StarPU runs the earliest task that is ready, so there is no executor of another kind.
  *
  * pipeline_order.c plays all sections' orders through on paper: that gives each pass a time, and with it one order of
  * all messages that every section's program keeps to. A message's time is that of the pass that reads it: its receiver

@@ -1,7 +1,7 @@
-/* How the blocks of a model are cut into the chunks of a pipeline. What comes before the first block goes with the first
- * chunk, what comes after the last with the last one. Each chunk has as much work as can be: the squares of the chunks'
- * work, in products of matrices, add up to the least. So a head with a large vocabulary counts as the blocks that it
- * is worth, and blocks of several kinds as what they are. A program may say how many blocks each has. */
+/* How the blocks of a model are cut into the chunks of a pipeline. What comes before the first block goes with the
+ * first chunk, what comes after the last with the last one. Each chunk has as much work as can be: the squares of the
+ * chunks' work, in products of matrices, add up to the least. So a head with a large vocabulary counts as the blocks
+ * that it is worth, and blocks of several kinds as what they are. A program may say how many blocks each has. */
 #include "graph/describe/describe.h"
 #include "graph/lower/pipeline_impl.h"
 #include <math.h>
@@ -130,7 +130,10 @@ const char *tess_graph_sections(const tess_graph *g)
             if (tess_grid_section_of(grid, c) != s) continue;
             const int from = cut_of(g)[c] + 1, to = cut_of(g)[c + 1];
             said = tess_arena_format(g->arena, from < to ? "%s%s%d to %d" : "%s%s%d", said ? said : "",
-                                     !said ? "" : first ? ", " : " and ", from, to);
+                                     !said   ? ""
+                                     : first ? ", "
+                                             : " and ",
+                                     from, to);
             first = false;
         }
     return said;

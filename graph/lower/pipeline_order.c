@@ -109,11 +109,11 @@ static bool is_before(const struct tess_pass *a, const struct tess_pass *b)
     return a->kind != b->kind ? rank[a->kind] < rank[b->kind] : a->chunk > b->chunk;
 }
 
-/* What section s does next: next[chunk][backward] are the first micro-batches that have not gone there, `held` those of
- * its chunks that have gone forward and whose gradients of weights are yet to come. o->at is before the first backward
- * pass of which they are. A time of less than 0: nothing yet. */
-static struct tess_pass next_of(const tess_grid *g, int s, const order *o, const struct tess_ends *e, int64_t (*next)[2],
-                                int held, bool train)
+/* What section s does next: next[chunk][backward] are the first micro-batches that have not gone there, `held` counts
+ * those that have gone forward and whose gradients of weights are yet to come: they wait from o->at on. A time of less
+ * than 0: nothing yet. */
+static struct tess_pass next_of(const tess_grid *g, int s, const order *o, const struct tess_ends *e,
+                                int64_t (*next)[2], int held, bool train)
 {
     struct tess_pass best = {.time = -1};
     for (int c = 0; c < e->chunks; c++) {
@@ -124,7 +124,8 @@ static struct tess_pass next_of(const tess_grid *g, int s, const order *o, const
             if (!back && train && held == e->chunks) continue;
             const double ready = ready_at(e, c, m, back);
             if (ready < 0) continue;
-            struct tess_pass p = {c, m, back ? TESS_PASS_BACKWARD : TESS_PASS_FORWARD, ready > o->free ? ready : o->free};
+            struct tess_pass p = {c, m, back ? TESS_PASS_BACKWARD : TESS_PASS_FORWARD,
+                                  ready > o->free ? ready : o->free};
             if (best.time < 0 || is_before(&p, &best)) best = p;
         }
     }
@@ -174,8 +175,8 @@ struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool t
                                       double *losses_known, double *span)
 {
     order *o = tess_alloc((size_t)g->pipeline * sizeof *o);
-    const struct tess_ends e = {
-        *ends = tess_alloc((size_t)tess_chunks(g) * (size_t)micros * 2 * sizeof **ends), micros, tess_chunks(g)};
+    const struct tess_ends e = { *ends = tess_alloc((size_t)tess_chunks(g) * (size_t)micros * 2 * sizeof **ends),
+                                 micros, tess_chunks(g)};
     for (int s = 0; s < g->pipeline; s++)
         o[s].pass = tess_alloc((size_t)(3 * micros * g->interleave) * sizeof *o[s].pass);
     if (g->schedule == TESS_ZB_V) {

@@ -1,8 +1,8 @@
-/* Gradients of weights that wait: in a zero-bubble order of a pipeline the tasks of a backward pass that make nothing but
- * gradients of parameters are taken off the list, and put on it again in a pass of their own. They read what they would
- * have read: a micro-batch's tiles serve no other one until that pass is through, and a gradient that they read counts
- * one holder more, so that whoever would add to it copies it first. For each parameter the micro-batches keep their
- * order, so the bits are those of the other orders. */
+/* Gradients of weights that wait: in a zero-bubble order of a pipeline the tasks of a backward pass that make nothing
+ * but gradients of parameters are taken off the list, and put on it again in a pass of their own. They read what they
+ * would have read: a micro-batch's tiles serve no other one until that pass is through, and a gradient that they read
+ * counts one holder more, so that whoever would add to it copies it first. For each parameter the micro-batches keep
+ * their order, so the bits are those of the other orders. */
 #include "graph/lower/lower.h"
 #include <stdlib.h>
 

@@ -398,7 +398,8 @@ static void gather(struct outcome *o, int which)
     struct net n;
     net_make(&n, sizes(which), bodies[which]);
     for (int k = 0; k < o->params; k++) {
-        int64_t shape[3], count = tess_tensor_shape(tess_graph_param(n.g, k), shape) == 2 ? shape[0] * shape[1] : shape[0];
+        int64_t shape[3],
+            count = tess_tensor_shape(tess_graph_param(n.g, k), shape) == 2 ? shape[0] * shape[1] : shape[0];
         double *sum = tess_alloc((size_t)count * sizeof *sum);
         for (int part = 0; part < TESS_PARTS; part++) {
             for (int64_t i = 0; i < count; i++) sum[i] = o->part[part][k][i];
