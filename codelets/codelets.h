@@ -489,13 +489,14 @@ typedef struct tess_tree_part {
     unsigned buf;
     int level;     /* the sum of 2^level micro-batches */
     int64_t first; /* element of the buffer */
+    bool narrow;   /* which is bf16 */
 } tess_tree_part;
 typedef struct tess_tree_arg {
     int64_t n, out; /* elements, from `out` of the first buffer on */
     unsigned parts;
     const tess_tree_part *part;
 } tess_tree_arg;
-extern tess_codelet tess_tree_sum[]; /* [TESS_F32]: out f32, parts f32...; out may be one of them */
+extern tess_codelet tess_tree_sum[]; /* [TESS_F32]: out f32, parts...; out may be one of them */
 
 /* Elements [first, first + n) of x become the sum of what they are and of the parts, in the order of ranks, x's being
  * that of rank `mine`; in f32, rounded once. */

@@ -266,6 +266,7 @@ typedef struct tess_grid {
     int interleave; /* interleaved pipeline: chunks of consecutive blocks in each section; with TESS_ZB_V 2 */
     tess_schedule schedule;
     const char *blocks;  /* how many consecutive blocks each chunk has, with commas between; NULL: by their work */
+    bool narrow;         /* gradients go between the ranks of `data` in bf16; they are summed in fp32 */
     int stage;           /* ZeRO's stage: 1 shards the optimizer's states over data, 2 gradients too, 3 weights too */
     int64_t persist;     /* stage 3: parameters of no more elements than this are not sharded */
     int64_t live, reuse; /* stage 3: the most elements that are gathered at the same time, and the most elements between

@@ -15,8 +15,8 @@ TESS_CLONES static void tree_sum(const tess_work *w)
         const int64_t n = a->n - first < BLOCK ? a->n - first : BLOCK;
         int depth = 0;
         for (unsigned p = 0; p < a->parts; p++) {
-            const float *x = (const float *)w->buf[a->part[p].buf].ptr + a->part[p].first + first;
-            memcpy(sum[depth], x, (size_t)n * sizeof *x);
+            const tess_dtype t = a->part[p].narrow ? TESS_BF16 : TESS_F32;
+            tess_widen(sum[depth], tess_at(w->buf[a->part[p].buf].ptr, a->part[p].first + first, t), n, t);
             level[depth++] = a->part[p].level;
             while (depth > 1 && (level[depth - 1] == level[depth - 2] || p + 1 == a->parts)) {
                 float *to = sum[depth - 2];

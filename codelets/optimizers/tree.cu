@@ -4,6 +4,7 @@
 struct leaf {
     const void *x;
     int level;
+    bool narrow;
 };
 constexpr int LEAVES = 128, DEPTH = 48; /* leaves that one launch brings along */
 struct leaves {
@@ -23,7 +24,7 @@ TESS_KERNEL(MAP_THREADS) tree_kernel(float *out, const leaf *part, int parts, in
     int level[DEPTH], depth = 0;
     if (i >= n) return;
     for (int p = 0; p < parts; p++) {
-        sum[depth] = ((const float *)part[p].x)[i];
+        sum[depth] = part[p].narrow ? value_at<TESS_BF16>(part[p].x, i) : value_at<TESS_F32>(part[p].x, i);
         level[depth++] = part[p].level;
         while (depth > 1 && (level[depth - 1] == level[depth - 2] || p + 1 == parts)) {
             sum[depth - 2] += sum[depth - 1];
@@ -52,7 +53,7 @@ template <tess_dtype T> static void tree_sum_body(const tess_work *w)
     const tess_tree_arg *a = arg_of(w);
     const leaf *part = bring(w, a->parts, [&](unsigned p) {
         const tess_tree_part *of = &a->part[p];
-        return leaf{(const float *)w->buf[of->buf].ptr + of->first, of->level};
+        return leaf{at(w->buf[of->buf].ptr, of->first, of->narrow ? TESS_BF16 : TESS_F32), of->level, of->narrow};
     });
     if (!part) return;
     launch(w, tree_kernel, blocks_of(a->n, MAP_THREADS), MAP_THREADS, 0, (float *)w->buf[0].ptr + a->out, part,
@@ -74,7 +75,7 @@ template <tess_dtype T> static void span_sum_body(const tess_work *w)
     const tess_span_arg *a = arg_of(w);
     void *x = at(w->buf[0].ptr, a->first, T);
     const leaf *part = bring(w, w->nbuf, [&](unsigned r) {
-        return leaf{r == a->mine ? x : w->buf[r < a->mine ? r + 1 : r].ptr, 0};
+        return leaf{r == a->mine ? x : w->buf[r < a->mine ? r + 1 : r].ptr, 0, false};
     });
     if (part) launch(w, span_kernel<T>, blocks_of(a->n, MAP_THREADS), MAP_THREADS, 0, x, part, (int)w->nbuf, a->n);
 }

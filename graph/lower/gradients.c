@@ -152,6 +152,7 @@ struct term {
     int64_t first; /* element */
     int level;
     int64_t begins;
+    bool narrow;
 };
 
 static void add_up(tess_lower *L, const struct term *term, unsigned terms, tess_use out, int64_t at, int64_t n)
@@ -162,7 +163,7 @@ static void add_up(tess_lower *L, const struct term *term, unsigned terms, tess_
     use[0] = out;
     for (unsigned k = 0; k < terms; k++) {
         bool there = term[k].tile == out.tile;
-        part[k] = (tess_tree_part){there ? 0 : uses, term[k].level, term[k].first};
+        part[k] = (tess_tree_part){there ? 0 : uses, term[k].level, term[k].first, term[k].narrow};
         if (!there) use[uses++] = (tess_use){term[k].tile, TESS_R};
     }
     tess_tree_arg *a = TESS_ARG(L, tess_tree_arg, .n = n, .out = at, .parts = terms, .part = part);
@@ -176,9 +177,26 @@ static int by_beginning(const void *a, const void *b)
     return (x->begins > y->begins) - (x->begins < y->begins);
 }
 
+/* A tile for what comes from another rank, or goes there. */
+static tess_tile *incoming(tess_lower *L, const tess_tensor *p, size_t bytes)
+{
+    return L->early[p->id] ? tess_program_slot(L->p, bytes, TESS_ROLE_GRADIENT, p->name)
+                           : tess_program_tile(L->p, bytes, TESS_ROLE_GRADIENT, p->name);
+}
+
+/* Returns a tile's elements in bf16. */
+static tess_tile *narrowed(tess_lower *L, const tess_tensor *p, tess_tile *tile)
+{
+    const size_t bytes = tess_tile_bytes(tile) / 2;
+    tess_tile *to = incoming(L, p, bytes);
+    tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = (int64_t)(bytes / sizeof(uint16_t)));
+    TESS_EMIT(L, &tess_add_sum[TESS_BF16], a, {tile, TESS_R}, {to, TESS_W});
+    return to;
+}
+
 /* Puts terms in their order, in which ranks that share sequences take turns; those that are all of a larger group
  * become one, in the place of the first. Returns how many are left: a logarithm of the leaves or ranks so far. */
-static unsigned fold(tess_lower *L, struct term *term, unsigned terms, int64_t n)
+static unsigned fold(tess_lower *L, const tess_tensor *p, struct term *term, unsigned terms, int64_t n)
 {
     unsigned *first = tess_alloc((terms + 1) * sizeof *first), groups = 0;
     struct term *sum = tess_alloc((terms + 1) * sizeof *sum);
@@ -197,8 +215,10 @@ static unsigned fold(tess_lower *L, struct term *term, unsigned terms, int64_t n
     for (unsigned g = 0; g < groups; g++) {
         struct term *t = &term[first[g]];
         const unsigned count = first[g + 1] - first[g];
-        if (count > 1) add_up(L, t, count, (tess_use){t->tile, TESS_RW}, t->first, n);
-        sum[g].tile = t->tile, sum[g].first = t->first;
+        sum[g].tile = t->tile, sum[g].first = t->first, sum[g].narrow = t->narrow;
+        if (count == 1) continue;
+        if (t->narrow) sum[g].tile = incoming(L, p, (size_t)n * sizeof(float)), sum[g].first = 0, sum[g].narrow = false;
+        add_up(L, t, count, (tess_use){sum[g].tile, t->narrow ? TESS_W : TESS_RW}, sum[g].first, n);
     }
     memcpy(term, sum, groups * sizeof *term);
     free(sum);
@@ -223,29 +243,22 @@ static bool sends_part(const tess_lower *L, tess_slice slice, int near)
 }
 
 static void send_part(tess_lower *L, tess_parcel *m, const tess_tensor *p, int64_t j, int s, int k, tess_tile *tile,
-                      int to)
+                      tess_dtype type, int to)
 {
     const tess_slice slice = tess_grid_slice(p, j, s);
     tess_parcel_add(m, (tess_use){tile, TESS_R}, tess_grid_peer(L->grid, to), tess_grid_tag(p, j, s, TESS_TAG_PART + k),
-                    true, (size_t)(slice.row * p->dim[1]) * sizeof(float),
-                    (size_t)(slice.rows * p->dim[1]) * sizeof(float));
+                    true, tess_dtype_bytes(type, slice.row * p->dim[1]),
+                    tess_dtype_bytes(type, slice.rows * p->dim[1]));
 }
 
 static void send_parts(tess_lower *L, tess_parcel *m, const tess_tensor *p, int64_t j, tess_tile *const *tile,
-                       int parts, int near)
+                       int parts, tess_dtype type, int near)
 {
     for (int k = 0; k < parts; k++)
         for (int s = 0; s < tess_grid_slices(p, j); s++) {
             const tess_slice slice = tess_grid_slice(p, j, s);
-            if (sends_part(L, slice, near)) send_part(L, m, p, j, s, k, tile[k], slice.owner);
+            if (sends_part(L, slice, near)) send_part(L, m, p, j, s, k, tile[k], type, slice.owner);
         }
-}
-
-/* A tile for what comes from another rank. */
-static tess_tile *incoming(tess_lower *L, const tess_tensor *p, size_t bytes)
-{
-    return L->early[p->id] ? tess_program_slot(L->p, bytes, TESS_ROLE_GRADIENT, p->name)
-                           : tess_program_tile(L->p, bytes, TESS_ROLE_GRADIENT, p->name);
 }
 
 static tess_tile *receive_part(tess_lower *L, tess_parcel *m, const tess_tensor *p, size_t bytes, int d, int tag)
@@ -280,11 +293,11 @@ static void add_near(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *
         if (to == mine)
             bytes += (size_t)(slice.rows * p->dim[1]) * sizeof(float);
         else
-            send_part(L, &m, p, j, s, 0, tile, to);
+            send_part(L, &m, p, j, s, 0, tile, TESS_F32, to);
     }
     for (int i = 0; i < near; i++) {
         size_t at = 0;
-        term[i] = (struct term){here + i == mine ? tile : bytes ? incoming(L, p, bytes) : NULL, 0, level, 0};
+        term[i] = (struct term){here + i == mine ? tile : bytes ? incoming(L, p, bytes) : NULL, 0, level, 0, false};
         for (int s = 0; s < slices && here + i != mine; s++) {
             const tess_slice slice = tess_grid_slice(p, j, s);
             const size_t part = (size_t)(slice.rows * p->dim[1]) * sizeof(float);
@@ -313,6 +326,7 @@ static void add_near(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *
 static void exchange_parts(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *const *tile, int parts,
                            tess_use out, int64_t at)
 {
+    tess_tile *sent[64];
     const int near = adds_near(L, p, j), place = tess_grid_data(L->grid) % near, senders = L->grid->data / near,
               mine = tess_grid_data(L->grid) / near;
     const int s = own_slice(L, p, j), slices = tess_grid_slices(p, j);
@@ -326,28 +340,50 @@ static void exchange_parts(tess_lower *L, const tess_tensor *p, int64_t j, tess_
     L->lane = tess_lower_data_lane(L, true);
     if (near > 1) add_near(L, p, j, tile[0], near);
     L->lane = tess_lower_data_lane(L, false);
+    const bool narrow = L->grid->narrow && senders > 1;
+    const tess_dtype type = narrow ? TESS_BF16 : TESS_F32;
+    for (int k = 0; k < parts; k++) sent[k] = narrow ? narrowed(L, p, tile[k]) : tile[k];
     for (int first = 0; first < senders; first += SENDERS) {
         const int end = first + SENDERS < senders ? first + SENDERS : senders;
         int come = 0;
         for (int d = first; d < end && s >= 0; d++) come += levels_of(L, p, d * near, near, level, begins);
         tess_parcel m = tess_parcel_begin(L, come + parts * slices, come + parts);
-        if (first <= mine && mine < end) send_parts(L, &m, p, j, tile, parts, near);
+        if (first <= mine && mine < end) send_parts(L, &m, p, j, sent, parts, type, near);
         for (int d = first; d < end && s >= 0; d++) {
             const int count = levels_of(L, p, d * near, near, level, begins);
             for (int k = 0; k < count; k++)
                 term[terms++] = d == mine
-                                    ? (struct term){tile[k], slice.row * p->dim[1], level[k], begins[k]}
-                                    : (struct term){receive_part(L, &m, p, (size_t)n * sizeof(float), d * near + place,
+                                    ? (struct term){sent[k], slice.row * p->dim[1], level[k], begins[k], narrow}
+                                    : (struct term){receive_part(L, &m, p, tess_dtype_bytes(type, n), d * near + place,
                                                                  tess_grid_tag(p, j, s, TESS_TAG_PART + k)),
-                                                    0, level[k], begins[k]};
+                                                    0, level[k], begins[k], narrow};
         }
         tess_parcel_send(L, &m);
-        if (end < senders) terms = fold(L, term, terms, n);
+        if (end < senders) terms = fold(L, p, term, terms, n);
     }
     L->lane = TESS_LANE_STEP;
     qsort(term, terms, sizeof *term, by_beginning);
     if (terms > 1 || (terms == 1 && term[0].tile != out.tile)) add_up(L, term, terms, out, at, n);
     free(term);
+}
+
+/* The sums come together in bf16 as well, each owner's own too, and are the same ones everywhere. */
+static void sum_in_few_bytes(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *const *tile, int parts,
+                             tess_tile *whole)
+{
+    const int s = own_slice(L, p, j);
+    const tess_slice slice = s < 0 ? (tess_slice){0} : tess_grid_slice(p, j, s);
+    const int64_t all = (int64_t)(tess_tile_bytes(whole) / sizeof(float)), n = slice.rows * p->dim[1];
+    tess_use sum = {n ? incoming(L, p, (size_t)n * sizeof(float)) : NULL, TESS_W},
+             few = {incoming(L, p, (size_t)all * sizeof(uint16_t)), TESS_W};
+    exchange_parts(L, p, j, tile, parts, sum, 0);
+    if (n) {
+        tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = n, .first = slice.row * p->dim[1]);
+        TESS_EMIT(L, &tess_add_sum[TESS_BF16], a, {sum.tile, TESS_R}, few);
+        few.mode = TESS_RW;
+    }
+    tess_lower_all_gather(L, p, j, few, TESS_BF16, TESS_TAG_TOTAL);
+    add_up(L, &(struct term){.tile = few.tile, .narrow = true}, 1, (tess_use){whole, TESS_W}, 0, all);
 }
 
 static void reduce_tile(tess_lower *L, tess_tensor *p, int64_t j)
@@ -362,6 +398,10 @@ static void reduce_tile(tess_lower *L, tess_tensor *p, int64_t j)
     }
     /* Of the tile where all slices come together: */
     tess_use whole = {t->gradient, in_tree(L, p) ? TESS_W : TESS_RW};
+    if (L->grid->narrow && L->grid->data > 1) {
+        sum_in_few_bytes(L, p, j, tile, parts, whole.tile);
+        return;
+    }
     exchange_parts(L, p, j, tile, parts, whole, s < 0 ? 0 : tess_grid_slice(p, j, s).row * p->dim[1]);
     if (s >= 0) whole.mode = TESS_RW;
     if (L->grid->data > 1) tess_lower_all_gather(L, p, j, whole, TESS_F32, TESS_TAG_TOTAL);

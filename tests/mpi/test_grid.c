@@ -263,6 +263,10 @@ TEST(more_than_16_data_ranks_share_large_tiles_bit_for_bit)
         struct outcome o = train(WIDE, TESS_F32, &grid, &conf);
         compare(&o, &alone, WIDE, what, true, 0);
         forget(&o);
+        grid.narrow = true;
+        o = train(WIDE, TESS_F32, &grid, &conf);
+        compare(&o, &alone, WIDE, strcat(what, ", gradients in few bytes"), false, 2e-3);
+        forget(&o);
     }
     forget(&alone);
     net_layers = 3;
@@ -444,6 +448,37 @@ TEST(orders_of_a_pipeline_have_the_same_bits)
                 forget(&usual);
             }
     net_layers = 3;
+    tess_stop();
+}
+
+/* In bf16 gradients are near what they are; wherever states lie they are the same ones, those of machines too, and of
+ * more ranks than send at a time. */
+TEST(gradients_in_few_bytes_are_near)
+{
+    OK(tess_start(&(tess_machine){.workers = 1}));
+    for (int which = 0; which < 2; which++)
+        for (int near = 1; near <= (tess_ranks() % 2 ? 1 : 2); near++) {
+            struct outcome first = {0};
+            near_here = near;
+            for (int stage = 0; stage < 4; stage++) {
+                tess_grid grid = {.stage = stage, .narrow = true};
+                tess_step_conf conf = training;
+                conf.micro = tess_ranks();
+                conf.deterministic = which;
+                CHECK(grid_of(&grid, 1, 1));
+                struct outcome alone = train_alone(which, TESS_F32, &conf), o = train(which, TESS_F32, &grid, &conf);
+                char what[80];
+                snprintf(what, sizeof what, "stage %d, %d near", stage, near);
+                compare(&o, &alone, which, what, false, 2e-3);
+                gather(&o, which);
+                if (stage == 1) first = o;
+                if (stage > 1) compare(&o, &first, which, what, true, 0);
+                if (stage != 1) forget(&o);
+                forget(&alone);
+            }
+            forget(&first);
+        }
+    near_here = 1;
     tess_stop();
 }
 

@@ -229,7 +229,8 @@ static int64_t theory(const tess_graph_conf *conf, bool keeps)
     for (int k = 0; k < tess_graph_params(n.g); k++) {
         const tess_tensor *p = tess_graph_param(n.g, k);
         int64_t shape[3], matrix = tess_tensor_shape(p, shape) == 2, elements = shape[0] * (matrix ? shape[1] : 1);
-        int64_t weight = elements * (matrix && conf->dtype == TESS_BF16 ? 2 : 4), gradient = 4 * elements;
+        int64_t weight = elements * (matrix && conf->dtype == TESS_BF16 ? 2 : 4),
+                gradient = (conf->grid.narrow ? 2 : 4) * elements;
         int64_t back = weight;
         if (conf->grid.stage == 0) back = gradient;
         if (conf->grid.stage == 3 && elements > conf->grid.persist && !keeps) back = uses(tess_tensor_name(p)) * weight;
@@ -247,6 +248,9 @@ TEST(bytes_sent_are_those_of_theory)
             tess_graph_conf conf = conf_of((tess_dtype)dtype, stage);
             int64_t sent = traffic(&conf);
             CHECK_EQ(sent, theory(&conf, false));
+            conf.grid.narrow = true;
+            CHECK_EQ(traffic(&conf), theory(&conf, false));
+            conf.grid.narrow = false;
             if (stage < 3) continue;
             conf.grid.live = conf.grid.reuse = 1 << 30; /* forward's are there still when backward comes */
             int64_t kept = traffic(&conf);

@@ -10,9 +10,14 @@ static void tree_sum_tasks(void)
     {
         tess_tree_arg a = {.n = n, .out = 3, .parts = parts, .part = part};
         op_any("out", n + 3, TESS_F32, true);
-        op_drawn("a", 2 * n, TESS_F32, 1), op_drawn("b", n, TESS_F32, 1e-3), op_drawn("c", n + 1, TESS_F32, 1e3);
+        op_drawn("a", 2 * n, TESS_F32, 1), op_drawn("b", n, parts % 3 ? TESS_F32 : TESS_BF16, 1e-3);
+        op_drawn("c", n + 1, TESS_F32, 1e3);
         for (unsigned p = 0; p < parts; p++)
-            part[p] = (tess_tree_part){p % 4, p % 5 == 4 ? 1 : 0, p % 4 == 0 ? 3 : p % 4 == 1 ? n : p % 4 == 3};
+            part[p] = (tess_tree_part){p % 4, p % 5 == 4 ? 1 : 0,
+                                       p % 4 == 0   ? 3
+                                       : p % 4 == 1 ? n
+                                                    : p % 4 == 3,
+                                       parts % 3 == 0 && p % 4 == 2};
         op_run(&tess_tree_sum[TESS_F32], &a);
     }
 }

@@ -50,7 +50,7 @@ TEST(they_run_as_they_are)
         {"zero3_nvme",
          {"read aio.thread_count as aio.intra_op_parallelism\n", "aio.intra_op_parallelism",
           "nvme_path: swap/new was not there and is made; "}},
-        {"bf16_cosine", {"read bfloat16 as bf16\n", "gradient_predivide_factor", "communication_data_type"}},
+        {"bf16_cosine", {"read bfloat16 as bf16\n", "gradient_predivide_factor"}},
         {"fp16_old_offload", {NULL}},
         {"one_cycle", {"optimizer.params.fused"}},
         {"activation_checkpointing",

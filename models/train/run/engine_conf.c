@@ -107,6 +107,7 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
                  .data = tess_ranks() / (tensor * pipeline),
                  .sequence = (int)c->parallel.sequence,
                  .rows = tensor > 1 && c->activation_checkpointing.partition_activations,
+                 .narrow = c->communication_data_type == 1 /* bf16 */,
                  .stage = (int)c->zero_optimization.stage,
                  .persist = c->zero_optimization.stage3_param_persistence_threshold,
                  .live = c->zero_optimization.stage3_max_live_parameters,
