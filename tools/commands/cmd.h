@@ -18,7 +18,7 @@ extern const tess_config_use cmd_train_use, cmd_eval_use, cmd_generate_use, cmd_
     cmd_simulate_use;
 
 extern const command cmd_train, cmd_eval, cmd_check, cmd_run, cmd_generate, cmd_export, cmd_merge, cmd_estimate,
-    cmd_graph, cmd_info, cmd_bench, cmd_tokenize, cmd_explain, cmd_report, cmd_bisect, cmd_simulate;
+    cmd_graph, cmd_info, cmd_bench, cmd_tokenize, cmd_explain, cmd_report, cmd_bisect, cmd_simulate, cmd_place;
 
 /* ---- arguments.c: what they make of their arguments ---- */
 

@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const command *const commands[] = {
-    &cmd_train, &cmd_eval, &cmd_check, &cmd_run,      &cmd_generate, &cmd_export, &cmd_merge,  &cmd_estimate,
-    &cmd_graph, &cmd_info, &cmd_bench, &cmd_tokenize, &cmd_explain,  &cmd_report, &cmd_bisect, &cmd_simulate};
+static const command *const commands[] = {&cmd_train,    &cmd_eval,     &cmd_check,    &cmd_run,    &cmd_generate,
+                                          &cmd_export,   &cmd_merge,    &cmd_estimate, &cmd_graph,  &cmd_info,
+                                          &cmd_bench,    &cmd_tokenize, &cmd_explain,  &cmd_report, &cmd_bisect,
+                                          &cmd_simulate, &cmd_place};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 /* What --help lists of the configuration's keys. */

@@ -36,6 +36,15 @@ static tess_status run(int argc, char **argv)
     return absent("simulate");
 }
 
+static tess_status no_place(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    return absent("place");
+}
+
+const command cmd_place = {
+    "place", "place",  "Finds the fastest placement on a machine that is not here: not in this build.",
+    NULL,    no_place, CMD_ALL_RANKS};
 const tess_config_use cmd_simulate_use = {"", NULL};
 const command cmd_simulate = {
     "simulate", "simulate", "Makes training steps on a machine that is not here: not in this build.",

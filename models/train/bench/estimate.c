@@ -19,10 +19,23 @@ struct asked {
     FILE *out;
 };
 
-/* A pipeline's step is longer by what its stages take to fill and to empty it. */
-static void print_gpu_time(const tess_run *r, const tess_step *step, const tess_holds *p, const struct asked *a)
+/* A pipeline's step is longer by what its stages take to fill and to empty it: by 1 where there is none. */
+static double longer(const tess_run *r)
 {
     const tess_grid *g = &r->grid;
+    return g->pipeline == 1 ? 1 : 1 + tess_grid_bubble(g, r->micro * g->sequence / g->data);
+}
+
+static void print_time(const tess_run *r, const tess_holds *p, FILE *out)
+{
+    tess_forecast t = r->plan.ram.time;
+    if (t.seconds < t.work) t.seconds = t.work;
+    t.seconds *= longer(r);
+    tess_estimate_time(out, r, p, &t);
+}
+
+static void print_gpu_time(const tess_run *r, const tess_step *step, const tess_holds *p, const struct asked *a)
+{
     tess_rehearsed t;
     if (!a->stage) {
         fprintf(a->out, "time of a step: %.3g TFLOP of matrices on a GPU, whose rate is not measured here\n",
@@ -30,7 +43,7 @@ static void print_gpu_time(const tess_run *r, const tess_step *step, const tess_
         return;
     }
     tess_step_rehearse(step, &r->plan, a->stage, &t);
-    t.seconds *= 1 + tess_grid_bubble(g, r->micro * g->sequence / g->data);
+    t.seconds *= longer(r);
     tess_estimate_gpu_time(a->out, r, p, &t);
 }
 
@@ -91,7 +104,7 @@ static tess_status print_placed(tess_run *r, uint64_t least, const struct asked 
         if (tess_gpus() > 0)
             print_gpu_time(r, step, &p, a);
         else
-            tess_estimate_time(out, r, &p, &r->plan.ram.time);
+            print_time(r, &p, out);
         status = flush(out);
         tess_bar_back();
         tess_run_say_dtype(r, &p);

@@ -160,6 +160,37 @@ TEST(a_sweep_that_has_no_row_is_one_line)
           "--sweep: seed is there twice");
 }
 
+/* The best is as fast as its keys make the run, and no other placement of those tried is faster; what is said stays. */
+TEST(place_finds_the_fastest_of_what_fits)
+{
+    SIMULATE_SETUP();
+    write_text("net.json", MACHINE(1, DRIVE NETWORK));
+    DONE("place", "run.json", "--machine", "net.json", "--nodes", "4");
+    const char *best = strstr(ran.out, "\nbest "), *end = best ? strstr(best, ": ") : NULL;
+    if (!end) CHECK_SAY("%s", ran.out);
+    char *keys = strndup(best + 6, (size_t)(end - best - 6));
+    const double seconds = strtod(end + 2, NULL), most = behind(end, " s, ");
+    CHECK(seconds > 0 && most > 0);
+    CHECK_HAS(keys, "parallel.pipeline=");
+    run_finish(run_start_program("bash", (const char *[]){"-c",
+                                                          fmt("exec \"$TESSERA\" estimate run.json --machine net.json "
+                                                              "--nodes 4 --fits %s",
+                                                              keys),
+                                                          NULL}));
+    EXPECT_DONE();
+    CHECK_NEAR(behind(strstr(ran.out, "\n  in all      ") ? strstr(ran.out, "time of a step") : ran.out, "in all"),
+               seconds, 2e-3 * seconds);
+    DONE("estimate", "run.json", "--machine", "net.json", "--nodes", "4", "--fits", "parallel.pipeline=2",
+         "gradient_accumulation_steps=null", "train_micro_batch_size_per_gpu=1");
+    CHECK(behind(strstr(ran.out, "time of a step"), "in all") >= seconds);
+    DONE("place", "run.json", "--machine", "net.json", "--nodes", "4", "parallel.pipeline=2", "--simulate", "2");
+    CHECK(!strstr(ran.out, " parallel.pipeline=") && strstr(ran.out, "\nbest "));
+    FAILS(1, ("place", "run.json", "--machine", "net.json", "--nodes", "4", "memory.cpu=1MiB"), "memory.cpu: ");
+    FAILS(2, ("place", "run.json"), "--machine FILE is missing");
+    FAILS(2, ("place", "run.json", "--machine", "net.json", "modl=3"), "modl: unknown key");
+    free(keys);
+}
+
 /* The sweep alone is told, as by kill; what it has started clears what it has made. */
 TEST(a_signal_ends_all_of_a_sweep)
 {
