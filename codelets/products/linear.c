@@ -9,8 +9,12 @@ static tess_cost linear_cost(const tess_linear_arg *a, tess_dtype t, double para
 {
     const double size = (double)tess_dtype_size(t);
     const double rows = (double)a->rows, in = (double)a->in, out = (double)a->out;
-    const double w = tess_is_quantized(a->w) ? (double)tess_dtype_bytes(a->w, a->in * a->out) : params * in * out;
-    return (tess_cost){.flops = 2 * rows * in * out, .bytes = size * rows * (in + out) + w + result, .rows = rows};
+    const bool few = tess_is_quantized(a->w);
+    const double w = few ? (double)tess_dtype_bytes(a->w, a->in * a->out) : params * in * out;
+    return (tess_cost){.flops = 2 * rows * in * out,
+                       .bytes = size * rows * (in + out) + w + result,
+                       .passes = few ? w + size * in * out : 0,
+                       .rows = rows};
 }
 
 static int64_t linear_forward_parts(const tess_codelet *cl, const void *arg)

@@ -5,7 +5,7 @@ template <tess_dtype T> static void linear_forward_body(const tess_work *w)
 {
     const tess_linear_arg *a = arg_of(w);
     tess_cuda_mm d = {a->rows, a->out, a->in, a->in, a->in, a->ld, T, T};
-    d.tb = true;
+    d.tb = true, d.b = a->w;
     d.bias = a->bias ? (const float *)w->buf[3].ptr : NULL;
     tess_cuda_mm_run(w, &d, w->buf[0].ptr, w->buf[1].ptr, at(w->buf[2].ptr, a->col, T));
 }
@@ -14,7 +14,7 @@ template <tess_dtype T> static void linear_backward_input_body(const tess_work *
 {
     const tess_linear_arg *a = arg_of(w);
     tess_cuda_mm d = {a->rows, a->in, a->out, a->ld, a->in, a->in, T, a->sum ? TESS_F32 : T};
-    d.acc = a->acc;
+    d.acc = a->acc, d.b = a->w;
     tess_cuda_mm_run(w, &d, at(w->buf[0].ptr, a->col, T), w->buf[1].ptr, w->buf[2].ptr);
 }
 

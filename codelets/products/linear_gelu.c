@@ -17,7 +17,7 @@ static tess_cost cost_of(const tess_codelet *linear, const tess_linear_gelu_arg 
     const double map = (double)a->gelu.n * (double)tess_dtype_size(t);
     tess_cost c = linear->cost(&a->linear);
     c.bytes += map;
-    c.passes = passes * map;
+    c.passes += passes * map;
     return c;
 }
 static int64_t parts_of(const tess_codelet *linear, const tess_linear_gelu_arg *a)

@@ -36,7 +36,7 @@ template <tess_dtype T> static void linear_gelu_forward_body(const tess_work *w)
     const tess_view *b = w->buf, linear[] = {b[0], b[1], b[2], b[a->linear.bias ? 4 : 0]};
     const tess_linear_arg *l = &a->linear;
     tess_cuda_mm d = {l->rows, l->out, l->in, l->in, l->in, l->out, T, T};
-    d.tb = true, d.bias = l->bias ? (const float *)linear[3].ptr : NULL;
+    d.tb = true, d.b = l->w, d.bias = l->bias ? (const float *)linear[3].ptr : NULL;
     if (in_epilogue<T>(a) && tess_cuda_mm_gelu(w, &d, b[0].ptr, b[1].ptr, b[2].ptr, b[3].ptr)) return;
     RUN(linear_forward, &a->linear, linear, a->linear.bias ? 4 : 3);
     RUN(gelu_forward, &a->gelu, b + 2, 2);
@@ -47,7 +47,8 @@ template <tess_dtype T> static void gelu_linear_backward_body(const tess_work *w
     const tess_linear_gelu_arg *a = arg_of(w);
     const tess_view *b = w->buf, input[] = {b[0], b[1], b[3]}, gelu[] = {b[3], b[2], b[3]};
     const tess_linear_arg *l = &a->linear;
-    const tess_cuda_mm d = {l->rows, l->in, l->out, l->out, l->in, l->in, T, T};
+    tess_cuda_mm d = {l->rows, l->in, l->out, l->out, l->in, l->in, T, T};
+    d.b = l->w;
     if (in_epilogue<T>(a) && tess_cuda_mm_slope(w, &d, b[0].ptr, b[1].ptr, b[2].ptr, b[3].ptr)) return;
     RUN(linear_backward_input, &a->linear, input, 3);
     RUN(gelu_backward, &a->gelu, gelu, 3);

@@ -10,8 +10,12 @@
  * its own, added in fp32. Rows of logits lie a multiple of 64 elements apart, since no kernel of Hopper takes rows of
  * 50257. cublasLt is loaded with the first product on a GPU: linked, it took 151 of the 161 MiB of a process without a
  * GPU. gelu is in the epilogue in bf16 and fp16 on Hopper alone; elsewhere the epilogue selects an older kernel, which
- * costs more than a pass. */
+ * costs more than a pass.
+ *
+ * A quantized matrix is read into the room behind the library's, as the values that it stands for, and multiplied from
+ * there: whole, or as many columns of C at a time as there is room for. */
 #include "codelets/products/cublas_impl.h"
+#include "codelets/shared/codes.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -327,9 +331,78 @@ static int64_t whole_blocks(const tess_cuda_mm *d)
                                                                                                : 0;
 }
 
+/* ---- a quantized B ----------------------------------------------------------------------------------------------- */
+
+constexpr int CODES_THREADS = 256, CODES_BLOCK = TESS_QUANTIZED_BLOCK;
+
+/* Rows of `width` elements, `ld` apart, as values (rows, width), n in all. */
+template <tess_dtype OF, tess_dtype T>
+TESS_KERNEL(CODES_THREADS)
+read_codes(void *to, const unsigned char *from, int64_t n, int64_t width, int64_t ld)
+{
+    TESS_SHARED(float, value, [256]);
+    constexpr float nf4[] = {TESS_NF4_VALUES};
+    constexpr int BITS = OF == TESS_NF4 ? 4 : 8;
+    const int t = (int)threadIdx.x;
+    value[t] = OF == TESS_NF4 ? nf4[t % 16] : tess_int8_value(t);
+    __syncthreads();
+    const int64_t i = ((int64_t)blockIdx.x * CODES_THREADS + t) * WIDE, e = i / width * ld + i % width;
+    if (i >= n) return;
+    const unsigned char *block = from + e / CODES_BLOCK * (4 + CODES_BLOCK * BITS / 8);
+    const uint32_t *code = (const uint32_t *)(const void *)(block + 4 + e % CODES_BLOCK * BITS / 8);
+    const float scale = *(const float *)(const void *)block;
+    float v[WIDE];
+#pragma unroll
+    for (int k = 0; k < WIDE; k++) /* of four bits the upper ones of a byte are first */
+        v[k] = scale * value[BITS == 4 ? code[0] >> (k ^ 1) * 4 & 15 : code[k / 4] >> k % 4 * 8 & 255];
+    store<T, WIDE>(to, i, v);
+}
+template <tess_dtype OF>
+static void read_codes_as(const tess_work *w, tess_dtype t, void *to, const void *from, int64_t n, int64_t width,
+                          int64_t ld)
+{
+    const auto kernel = t == TESS_F32    ? read_codes<OF, TESS_F32>
+                        : t == TESS_BF16 ? read_codes<OF, TESS_BF16>
+                                         : read_codes<OF, TESS_F16>;
+    launch(w, kernel, blocks_of(n, (int64_t)CODES_THREADS * WIDE), CODES_THREADS, 0, to, (const unsigned char *)from, n,
+           width, ld);
+}
+
+/* run(product, B, column) for all columns of C, of a quantized B for as many at a time as there is room for the values
+ * of; what an element of C is the sum of is not divided. Returns false where one of them does. */
+template <class F> static bool by_columns(const tess_work *w, const tess_cuda_mm *d, const void *b, F run)
+{
+    if (!tess_is_quantized(d->b)) return run(*d, b, 0);
+    const size_t bias = d->bias ? (size_t)blocks_of(d->n, 128) * 256 : 0, size = tess_dtype_size(d->in); /* aligned */
+    const int64_t fit = (int64_t)((w->room_bytes - TESS_CUDA_MM_ROOM - bias) / ((size_t)d->k * size)) / CODES_BLOCK;
+    const int64_t columns = blocks_of(blocks_of(d->n, blocks_of(d->n, (fit ? fit : 1) * CODES_BLOCK)), CODES_BLOCK);
+    char *to = (char *)room_of(w, bias + (size_t)(columns * CODES_BLOCK * d->k) * size);
+    TESS_ASSERT(d->batch == 1 && !d->ta);
+    for (int64_t n = 0; to && n < d->n; n += columns * CODES_BLOCK) {
+        tess_cuda_mm part = *d;
+        part.b = TESS_F32;
+        part.n = d->n - n < columns * CODES_BLOCK ? d->n - n : columns * CODES_BLOCK;
+        part.ldb = d->tb ? d->k : part.n;
+        part.bias = d->bias ? d->bias + n : NULL;
+        (d->b == TESS_NF4 ? read_codes_as<TESS_NF4>
+                          : read_codes_as<TESS_INT8>)(w, d->in, to + bias,
+                                                      (const char *)b + tess_dtype_bytes(d->b, d->tb ? n * d->ldb : n),
+                                                      part.n * d->k, part.ldb, d->ldb);
+        if (!run(part, (const void *)(to + bias), n)) return false;
+    }
+    return true;
+}
+
 bool tess_cuda_mm_run(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c)
 {
     if (d->m == 0 || d->n == 0) return false;
+    if (tess_is_quantized(d->b)) {
+        by_columns(w, d, b, [&](const tess_cuda_mm &part, const void *values, int64_t n) {
+            tess_cuda_mm_run(w, &part, a, values, at(c, n, d->out));
+            return true;
+        });
+        return false;
+    }
     TESS_ASSERT(d->batch == 1 || (!d->bias && !d->column_sum));
     if (d->bias) {
         run_biased(w, d, a, b, c);
@@ -371,17 +444,27 @@ static bool aux_fits(const tess_cuda_mm *d)
     return d->m > 0 && d->n > 0 && d->ldc % 8 == 0 && gelu_pays();
 }
 
+/* By these epilogues, with a bias and without; `aux` is what gelu reads, or is to. */
+static bool run_gelu(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c, int plain,
+                     const void *aux)
+{
+    return aux_fits(d) && by_columns(w, d, b, [&](const tess_cuda_mm &part, const void *values, int64_t n) {
+               void *to = at(c, n, d->out);
+               const void *beside = at(aux, n, d->out);
+               return part.bias ? run_with_bias(w, &part, a, values, to, GELU_BIAS, beside)
+                                : run(w, &part, a, values, to, {plain, TESS_F32, NULL, beside});
+           });
+}
+
 bool tess_cuda_mm_gelu(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *pre, void *c)
 {
-    if (!aux_fits(d)) return false;
-    if (d->bias) return run_with_bias(w, d, a, b, c, GELU_BIAS, pre);
-    return run(w, d, a, b, c, {GELU, TESS_F32, NULL, pre});
+    return run_gelu(w, d, a, b, c, GELU, pre);
 }
 
 bool tess_cuda_mm_slope(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, const void *pre,
                         void *c)
 {
-    return aux_fits(d) && run(w, d, a, b, c, {SLOPE, TESS_F32, NULL, pre});
+    return run_gelu(w, d, a, b, c, SLOPE, pre);
 }
 
 /* ---- the yardstick ----------------------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
  * cut none, and what a tile takes in RAM, on disk and in messages is its rows' share. An element's value is code times
  * scale, rounded to the graph's dtype: a product has the bits that it has of a matrix which is stored as these values.
  */
+#include "codelets/shared/codes.h"
 #include "codelets/shared/vector.h"
 #include <pthread.h>
 
@@ -14,43 +15,13 @@ enum { BLOCK = TESS_QUANTIZED_BLOCK, SCALE = sizeof(float) };
 typedef float q_floats __attribute__((vector_size(32)));
 typedef int32_t q_ints __attribute__((vector_size(32)));
 
-/* The quantiles of a normal distribution, scaled to [-1, 1]. */
-static const float nf4[16] = {-1.0f,
-                              -0.6961928009986877f,
-                              -0.5250730514526367f,
-                              -0.39491748809814453f,
-                              -0.28444138169288635f,
-                              -0.18477343022823334f,
-                              -0.09105003625154495f,
-                              0.0f,
-                              0.07958029955625534f,
-                              0.16093020141124725f,
-                              0.24611230194568634f,
-                              0.33791524171829224f,
-                              0.44070982933044434f,
-                              0.5626170039176941f,
-                              0.7229568362236023f,
-                              1.0f};
+static const float nf4[16] = {TESS_NF4_VALUES};
 static float int8[256], middle[256]; /* between a code of 8 bits and the next */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Point i of n from 0.1 to 1, with torch.linspace's bits: from the nearer end. */
-static float point(int n, int i)
-{
-    const float step = (1.0f - 0.1f) / (float)(n - 1);
-    return i < n / 2 ? fmaf(step, (float)i, 0.1f) : fmaf(-step, (float)(n - 1 - i), 1.0f);
-}
-/* Seven decades below 1, of 1, 2, ... 64 steps, each step the middle of two points; and 0 and 1. */
 static void fill_int8(void)
 {
-    int at = 127;
-    float decade[] = {1e-6f, 1e-5f, 1e-4f, 1e-3f, 1e-2f, 1e-1f, 1.0f};
-    int8[at++] = 0;
-    for (int d = 0; d < 7; d++)
-        for (int i = 0, n = (1 << d) + 1; i + 1 < n; i++)
-            int8[at++] = decade[d] * ((point(n, i) + point(n, i + 1)) / 2);
-    int8[at] = 1;
-    for (int i = 1; i < 128; i++) int8[127 - i] = -int8[127 + i];
+    for (int i = 0; i < 256; i++) int8[i] = tess_int8_value(i);
     for (int i = 0; i < 255; i++) middle[i] = (int8[i] + int8[i + 1]) / 2;
 }
 

@@ -339,6 +339,46 @@ TEST(a_reset_between_products)
     check_product(INPUT, shapes[0], TESS_BF16, false);
 }
 
+/* Of one-hot rows and a quantized matrix: the very values that the CPU reads, of all columns at once and of 64 at a
+ * time, forward and backward. */
+TEST(quantized_matrices)
+{
+    constexpr int64_t K = 128, N = 320;
+    for (tess_dtype of : {TESS_NF4, TESS_INT8})
+        for (tess_dtype t : {TESS_F32, TESS_BF16, TESS_F16})
+            for (int way = 0; way < 4; way++) {
+                const size_t size = tess_dtype_size(t), bytes = tess_dtype_bytes(of, K * N);
+                tess_cuda_mm d = {K, N, K, K, way & 1 ? K : N, N, t, t};
+                d.b = of, d.tb = way & 1;
+                std::vector<float> x((size_t)(K * N));
+                std::vector<char> codes(bytes), values(K * N * size), one(K * K * size), got(K * N * size);
+                for (size_t i = 0; i < x.size(); i++) x[i] = (float)sin((double)(i * i)) * (float)(1 + i / 64 % 7);
+                tess_quantize_write(codes.data(), of, x.data(), K * N, TESS_F32);
+                tess_quantize_read(values.data(), t, codes.data(), of, K * N);
+                for (int64_t i = 0; i < K; i++) {
+                    const float f = 1;
+                    const uint16_t h = t == TESS_F16 ? tess_to_f16(1) : tess_to_bf16(1);
+                    memcpy(&one[(size_t)(i * K + i) * size], t == TESS_F32 ? (const void *)&f : &h, size);
+                }
+                void *a = device_new(one.size()), *b = device_new(bytes), *c = device_new(got.size());
+                device_put(a, one.data(), one.size());
+                device_put(b, codes.data(), bytes);
+                tess_work w = work;
+                if (way & 2) w.room_bytes = TESS_CUDA_MM_ROOM + K * 64 * size;
+                failure[0] = 0;
+                tess_cuda_mm_run(&w, &d, a, b, c);
+                CHECK_STR(failure, "");
+                device_get(got.data(), c, got.size());
+                for (int64_t i = 0; i < K * N; i++) {
+                    const int64_t from = d.tb ? i % N * K + i / N : i;
+                    if (memcmp(&got[(size_t)i * size], &values[(size_t)from * size], size))
+                        CHECK_SAY("%s of %s, way %d: element %lld is another", tess_dtype_name(t), tess_dtype_name(of),
+                                  way, (long long)i);
+                }
+                device_free(a), device_free(b), device_free(c);
+            }
+}
+
 /* A shape a case, so that one that takes long costs no other its time. */
 TEST(of_a_small_layer)
 {

@@ -186,6 +186,29 @@ TEST(the_same_bits)
     unsetenv("TESS_EMULATED_OWN_BITS");
 }
 
+/* A frozen base in 4 or 8 bits, whose codes move as all tiles do. */
+TEST(a_base_in_few_bits)
+{
+    setenv("TESS_EMULATED_OWN_BITS", "1", true);
+    static struct figures first, again, cpu;
+    static const char *const how[][2] = {
+        {"lora.base=nf4 bf16.enabled=true", "memory.gpu=106MiB activation_checkpointing.enabled=true"},
+        {"lora.base=int8", "memory.gpu=112MiB memory.cpu=48MiB memory.path="},
+    };
+    run("base", "", "model.n_embd=512 steps=1");
+    for (int k = 0; k < 2; k++) {
+        char set[300], more[500];
+        snprintf(set, sizeof set, "model=%s/base/model lora.r=4 lora.targets=all-linear %s", dir, how[k][0]);
+        snprintf(more, sizeof more, "%s %s%s", set, how[k][1], k ? dir : "");
+        train("first", "", set, &first);
+        train("again", k ? "STARPU_NCPU=2" : "", more, &again);
+        compare(&again, &first, 0);
+        train("cpu", "STARPU_NCUDA=0", set, &cpu);
+        compare(&first, &cpu, k ? 1e-4 : 2e-2);
+    }
+    unsetenv("TESS_EMULATED_OWN_BITS");
+}
+
 /* Half of the steps, and the others from the checkpoint, into the same file of metrics. */
 TEST(over_a_checkpoint)
 {

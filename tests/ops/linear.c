@@ -3,7 +3,7 @@
 
 static void forward(tess_linear_arg a, tess_dtype t)
 {
-    const double *x = op_in("x", a.rows * a.in, t, 1), *w = op_in("w", a.out * a.in, t, 1);
+    const double *x = op_in("x", a.rows * a.in, t, 1), *w = op_matrix("w", a.out * a.in, t, a.w, 1);
     double *y = op_out("y", a.rows * a.ld, t, true);
     const double *b = a.bias ? op_in("b", a.out, TESS_F32, 1) : NULL;
     for (int64_t r = 0; r < a.rows && op_expects; r++)
@@ -14,7 +14,7 @@ static void forward(tess_linear_arg a, tess_dtype t)
 
 static void backward_input(tess_linear_arg a, tess_dtype t)
 {
-    const double *dy = op_in("dy", a.rows * a.ld, t, 1), *w = op_in("w", a.out * a.in, t, 1);
+    const double *dy = op_in("dy", a.rows * a.ld, t, 1), *w = op_matrix("w", a.out * a.in, t, a.w, 1);
     double *dx = op_out("dx", a.rows * a.in, a.sum ? TESS_F32 : t, a.acc);
     for (int64_t i = 0; i < a.rows * a.in && op_expects; i++)
         dx[i] += op_dot(dy + i / a.in * a.ld + a.col, 1, w + i % a.in, a.in, a.out);
@@ -74,6 +74,25 @@ static void few_rows(void)
                 t);
 }
 
+/* Rows of whole blocks; a GPU reads all of w at once, or 64 rows or columns. */
+static void quantized(void)
+{
+    static const int64_t shape[][5] = {{37, 64, 67, 91, 16}, {130, 192, 128, 128, 0}, {5, 128, 70, 70, 0}};
+    for (int k = 0; k < 6; k++) OP_EACH(t) for (int way = 0; way < 4; way++)
+        {
+            const int64_t *s = shape[k / 2];
+            tess_linear_arg a = {
+                s[0], s[1], s[2], s[3], s[4], .bias = way & 1, .acc = way & 1, .sum = way & 2, .few = k / 2 == 2};
+            a.w = k % 2 ? TESS_NF4 : TESS_INT8;
+            const size_t some = 64 * tess_dtype_size(t);
+            op_room = way & 2 ? (a.bias ? 512 : 0) + (size_t)a.in * some : 0;
+            forward(a, t);
+            a.few = a.bias = false;
+            op_room = way & 2 ? (size_t)a.out * some : 0;
+            backward_input(a, t);
+        }
+}
+
 /* More rows than a GPU's block sums of a column. */
 static void many_rows(void)
 {
@@ -86,6 +105,7 @@ OP_TASKS(linear)
     if (op_speed) return; /* bench_mm and gpu/bench_gpu.c measure it */
     layers();
     few_rows();
+    quantized();
     many_rows();
 }
 

@@ -15,7 +15,7 @@ static double slope(double x, int kind)
 static void forward(tess_linear_gelu_arg a, tess_dtype t)
 {
     const int64_t rows = a.linear.rows, in = a.linear.in, out = a.linear.out;
-    const double *x = op_in("x", rows * in, t, 1), *w = op_in("w", out * in, t, 0.3);
+    const double *x = op_in("x", rows * in, t, 1), *w = op_matrix("w", out * in, t, a.linear.w, 0.3);
     double *pre = op_out("pre", rows * out, t, false), *y = op_out("y", rows * out, t, false);
     const double *b = a.linear.bias ? op_in("b", out, TESS_F32, 1) : NULL;
     a.gelu.n = rows * out;
@@ -29,7 +29,7 @@ static void forward(tess_linear_gelu_arg a, tess_dtype t)
 static void backward(tess_linear_gelu_arg a, tess_dtype t)
 {
     const int64_t rows = a.linear.rows, in = a.linear.in, out = a.linear.out;
-    const double *dy = op_in("dy", rows * out, t, 1), *w = op_in("w", out * in, t, 1);
+    const double *dy = op_in("dy", rows * out, t, 1), *w = op_matrix("w", out * in, t, a.linear.w, 1);
     const double *pre = op_in("pre", rows * in, t, 2);
     double *dpre = op_out("dpre", rows * in, t, false);
     a.gelu.n = rows * in;
@@ -50,4 +50,14 @@ OP_TASKS(linear_gelu)
             forward(a, t);
             backward(a, t);
         }
+    OP_EACH(t)
+    for (int way = 0; way < 4; way++) { /* quantized matrices, of which a GPU reads all, or 64 columns of the result */
+        tess_linear_gelu_arg a = {{40, 64, 192, 192, .bias = way & 1}, {.kind = TESS_GELU_TANH}};
+        a.linear.w = way & 1 ? TESS_NF4 : TESS_INT8;
+        op_room = way & 2 ? 512 + 64 * 64 * tess_dtype_size(t) : 0;
+        forward(a, t);
+        a.linear = (tess_linear_arg){40, 192, 64, 64, .w = a.linear.w};
+        op_room = way & 2 ? 64 * 64 * tess_dtype_size(t) : 0;
+        backward(a, t);
+    }
 }

@@ -115,6 +115,19 @@ double *op_in(const char *name, int64_t n, int type, double size)
     return stored(b);
 }
 
+double *op_matrix(const char *name, int64_t n, tess_dtype t, tess_dtype as, double size)
+{
+    if (!tess_is_quantized(as)) return op_in(name, n, (int)t, size);
+    float *x = keep((size_t)n * sizeof *x);
+    void *codes = add(name, (int64_t)tess_dtype_bytes(as, n) / 4, TESS_I32, OP_IN)->data;
+    double *value = op_zeros(n);
+    op_draw(x, n, TESS_F32, size);
+    tess_quantize_write(codes, as, x, n, t);
+    tess_quantize_read(x, t, codes, as, n);
+    for (int64_t i = 0; i < n; i++) value[i] = op_value(x, i, (int)t);
+    return value;
+}
+
 void *op_drawn(const char *name, int64_t n, int type, double size)
 {
     struct op_buffer *b = add(name, n, type, OP_IN);

@@ -69,7 +69,9 @@ extern bool op_expects;      /* somebody looks at what is expected, which may ta
 
 /* Draws an input and returns its elements. */
 double *op_in(const char *name, int64_t n, int type, double size);
-/* The same, but returns the buffer. */
+/* The same of a matrix, which may be quantized: what its codes stand for. */
+double *op_matrix(const char *name, int64_t n, tess_dtype t, tess_dtype as, double size);
+/* As op_in does, but returns the buffer. */
 void *op_drawn(const char *name, int64_t n, int type, double size);
 /* Stores an input's elements, and rounds `x` to what is stored. */
 void op_given(const char *name, int64_t n, int type, double *x);

@@ -171,16 +171,13 @@ static const char *preset_targets(const tess_model *m)
     return NULL;
 }
 
-/* The lengths of rows are those of W itself, and are computed from its tiles; bodies for GPUs read no codes. */
+/* The lengths of rows are those of W itself, and are computed from its tiles. */
 static tess_status check_base(const char *where, const tess_lora_conf *c, bool dora)
 {
     const char *as = tess_dtype_name(c->base);
     if (c->base == TESS_F32) return TESS_OK;
     if (!tess_is_quantized(c->base))
         return tess_error(TESS_INVALID, where, "base: %s, expected int8, nf4, or f32 for what is stored", as);
-    if (tess_gpus() > 0)
-        return tess_error(TESS_INVALID, where,
-                          "base: %s, which works on CPUs alone so far (STARPU_NCUDA=0, or base: \"as stored\")", as);
     if (!dora) return TESS_OK;
     return tess_error(TESS_INVALID, where, "dora: true beside a base in %s is not there yet (base: \"as stored\")", as);
 }
