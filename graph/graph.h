@@ -59,6 +59,9 @@ bool tess_param_multiplies(const tess_tensor *p);
 /* Makes the weight of a frozen matrix one in NF4 or INT8, before the first step of its graph. Returns false, and leaves
  * it as it is, where not linears alone read it, or a row is not whole blocks. */
 bool tess_param_quantize(tess_tensor *p, tess_dtype as);
+/* Has the program a piece of such a weight as it is kept, to write all of its blocks, until it is unmapped as a master
+ * is; *blocks becomes NULL, and nothing is had, where it is not kept `as` that. */
+tess_status tess_param_map_blocks(tess_tensor *p, int64_t piece, tess_dtype as, void **blocks) TESS_NODISCARD;
 /* Returns whether a step replaces a parameter by what the network computed for it, instead of training it. */
 bool tess_param_is_state(const tess_tensor *p);
 /* Beside a GPU, once a run has begun: maps RAM ahead for the parameters and states that rest there. */

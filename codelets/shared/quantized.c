@@ -5,6 +5,8 @@
  * The blocks are those of the flattened matrix, since rows are whole blocks; so tiles, slices and ranks of whole rows
  * cut none, and what a tile takes in RAM, on disk and in messages is its rows' share. An element's value is code times
  * scale, rounded to the graph's dtype: a product has the bits that it has of a matrix which is stored as these values.
+ * Scales are not quantized themselves, which would save 0.37 of 4.5 bits: 256 of them are 16,384 elements, which rows
+ * and tiles cut, and their offset is a mean over the matrix, and a rank reads pieces.
  */
 #include "codelets/shared/codes.h"
 #include "codelets/shared/vector.h"

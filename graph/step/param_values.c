@@ -334,6 +334,19 @@ tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mo
     return TESS_OK;
 }
 
+tess_status tess_param_map_blocks(tess_tensor *p, int64_t piece, tess_dtype as, void **blocks)
+{
+    tess_tile *tile = NULL;
+    int64_t at = 0;
+    void *raw = NULL;
+    TESS_TRY(check_asked(p, "tess_param_map_blocks", blocks));
+    *blocks = NULL;
+    if (piece >= tess_param_pieces(p) || type_of(p) != as) return TESS_OK;
+    TESS_TRY(hold_piece(p, piece, TESS_MASTER, TESS_W, &tile, &at, &raw));
+    *blocks = kept_at(p, TESS_MASTER, raw, at);
+    return TESS_OK;
+}
+
 tess_status tess_param_lend(tess_tensor *p, int64_t piece, tess_part part, tess_lent *out)
 {
     tess_tile *tile = NULL;

@@ -256,7 +256,7 @@ static tess_status merge(const tess_model *m, const tess_safetensors *set, const
         for (int64_t i = 0; i < (stacked ? 1 : tess_param_members(p)); i++) {
             const tess_safetensor *t = source(m, set, p, i);
             const bool packed = t->dtype == TESS_ST_MXFP4;
-            const tess_safetensors_dtype as = packed ? TESS_ST_BF16 : t->dtype == TESS_ST_F64 ? TESS_ST_F32 : t->dtype;
+            const tess_safetensors_dtype as = tess_safetensor_plain(t);
             char member[512];
             tess_model_member(m, tess_tensor_name(p), i, member);
             tess_lora_file_name(m, stacked ? tess_tensor_name(p) : member, full);

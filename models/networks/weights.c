@@ -188,10 +188,18 @@ static bool is_stack(const void *list, const char *name)
 tess_status tess_model_tensors(const tess_model *m, tess_safetensors **set)
 {
     TESS_TRY(tess_safetensors_open(m->dir, set));
-    const tess_status status =
-        m->family->stacked ? tess_safetensors_unstack(*set, is_stack, m->family->stacked) : TESS_OK;
+    const tess_status status = tess_safetensors_unstack(*set, is_stack, m->family->stacked);
     if (status != TESS_OK) tess_safetensors_close(*set);
     return status;
+}
+
+/* Adapters may be trained beside the codes themselves. */
+static void say_codes(const tess_model *m, const tess_safetensors *set)
+{
+    size_t k = 0;
+    while (k < tess_safetensors_count(set) && tess_safetensors_at(set, k)->dtype != TESS_ST_CODES) k++;
+    if (tess_rank() == 0 && m->lora && m->lora->base == TESS_F32 && k < tess_safetensors_count(set))
+        tess_note("%s has quantized matrices, which become plain numbers (lora.base=nf4 holds them in 4 bits)", m->dir);
 }
 
 static tess_status load_weights(const tess_model *m, tess_graph *g, uint64_t seed)
@@ -199,6 +207,7 @@ static tess_status load_weights(const tess_model *m, tess_graph *g, uint64_t see
     tess_safetensors *set;
     TESS_TRY(tess_model_tensors(m, &set));
     tess_status status = check_extra(m, set, g);
+    say_codes(m, set);
     if (status == TESS_OK) status = draw_fresh(m, set, g, seed);
     for (int k = 0; k < tess_graph_params(g) && status == TESS_OK; k++)
         if (!tess_lora_part(tess_tensor_name(tess_graph_param(g, k))) &&

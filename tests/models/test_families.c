@@ -49,6 +49,8 @@ static const char *const families[] = {"llama3",
                                        "gemma3-older",
                                        "gpt-oss",
                                        "gpt-oss-mxfp4",
+                                       "llama-nf4",
+                                       "llama-int8",
                                        "megatron-bert",
                                        "megatron-bert-both",
                                        "megatron-bert-label"};
@@ -69,6 +71,12 @@ static const char *tokens(void)
     return fixture("tokens.bin", "");
 }
 #include "tests/models/steps.h"
+
+static bool no_stack(const void *context, const char *name)
+{
+    (void)context, (void)name;
+    return false;
+}
 
 /* ---- against PyTorch ---- */
 
@@ -101,6 +109,36 @@ TEST(six_steps_match_pytorch)
 TEST(six_steps_in_bf16_are_near_pytorch)
 {
     for (int k = 0; k < FAMILIES; k++) check_steps(families[k], TESS_BF16, 0, 1e-2);
+}
+
+/* Each element of what bitsandbytes stores has the bits that it reads there. */
+TEST(codes_are_read_as_they_were_meant)
+{
+    for (int k = 0; k < FAMILIES; k++) {
+        json_t *expected = json_load_file(fixture(families[k], "expected.json"), 0, NULL), *value;
+        const char *name;
+        tess_model *m;
+        tess_safetensors *set;
+        json_object_foreach(json_object_get(expected, "bits"), name, value)
+        {
+            uint64_t sum = 0;
+            OK(tess_model_open(fixture(families[k], ""), NULL, &m));
+            OK(tess_safetensors_open(fixture(families[k], ""), &set));
+            OK(tess_safetensors_unstack(set, no_stack, NULL));
+            const tess_safetensor *t = tess_safetensors_find(set, name);
+            CHECK(t);
+            float *x = tess_alloc((size_t)t->elements * sizeof *x);
+            for (int64_t i = 0; i < t->elements; i += 37)
+                OK(tess_safetensor_read(t, i, t->elements - i < 37 ? t->elements - i : 37, x + i));
+            for (int64_t i = 0; i < t->elements; i++) sum += (uint64_t)((uint32_t *)(void *)x)[i] * (uint64_t)(i + 1);
+            if ((json_int_t)(sum & ((1ull << 53) - 1)) != json_integer_value(value))
+                CHECK_SAY("%s %s: has other bits", families[k], name);
+            free(x);
+            tess_safetensors_close(set);
+            tess_model_close(m);
+        }
+        json_decref(expected);
+    }
 }
 
 /* Of four, and of two. */
@@ -440,7 +478,8 @@ TEST(a_saved_model_has_the_tensors_that_were_given)
         OK(tess_model_save(a.model, a.g, dir));
         OK(tess_safetensors_open(fixture(families[k], ""), &given));
         OK(tess_safetensors_open(dir, &saved));
-        const bool unpacked = strstr(families[k], "mxfp4");
+        const bool unpacked =
+            strstr(families[k], "mxfp4") || strstr(families[k], "-nf4") || strstr(families[k], "-int8");
         if (!unpacked) CHECK_EQ(tess_safetensors_count(saved), tess_safetensors_count(given));
         for (size_t i = 0; i < tess_safetensors_count(given) && !unpacked; i++) {
             const tess_safetensor *x = tess_safetensors_at(given, i), *y = tess_safetensors_find(saved, x->name);

@@ -556,6 +556,66 @@ TEST(blocks_of_four_bits)
     free(file);
 }
 
+/* Of what bitsandbytes stores of a matrix all has to be there, and to fit: a weight of 64 bytes, then scales, a map and
+ * a text. */
+TEST(codes_want_what_they_stand_for)
+{
+#define STATE(more, shape)                                                                                             \
+    "{\"quant_type\": \"nf4\", \"blocksize\": 64, \"dtype\": \"float32\", \"shape\": " shape more "}"
+    static const struct {
+        const char *scales, *map, *text, *error;
+        int scale_bytes, map_bytes;
+    } cases[] = {
+        {"\"F32\", \"shape\": [2]", "[16]", STATE("", "[2, 64]"), NULL, 8, 64},
+        {"\"F32\", \"shape\": [2]", "[16]", STATE("", "[64, 2]"), NULL, 8, 64},
+        {"\"F32\", \"shape\": [2]", "[16]", "[]", "expected an object with the blocksize, the dtype and the shape", 8,
+         64},
+        {"\"F32\", \"shape\": [2]", "[16]", STATE("", "[2, 65]"), "whose 64 bytes have two elements each", 8, 64},
+        {"\"F32\", \"shape\": [2]", "[16]", STATE("", "[4611686018427387905, 4]"), "expected an object", 8, 64},
+        {"\"F32\", \"shape\": [3]", "[16]", STATE("", "[2, 64]"),
+         "a.weight.absmax: has 3 elements of F32 (expected 2 of F32)", 12, 64},
+        {"\"U8\", \"shape\": [2]", "[16]", STATE("", "[2, 64]"), "has 2 elements of U8 (expected 2 of F32)", 2, 64},
+        {"\"F32\", \"shape\": [2]", "[15]", STATE("", "[2, 64]"), "a.weight.quant_map: has 15 elements of F32", 8, 60},
+        {"\"U8\", \"shape\": [2]", "[16]", STATE(", \"nested_blocksize\": 256", "[2, 64]"),
+         "a.weight: is bitsandbytes' and has no a.weight.nested_absmax beside it", 2, 64},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char header[1000];
+        const int text = (int)strlen(cases[k].text), map = 64 + cases[k].scale_bytes, end = map + cases[k].map_bytes;
+        tess_safetensors *s;
+        uint8_t *file;
+        float got[128];
+        snprintf(
+            header, sizeof header,
+            "{\"a.weight\": " ENTRY(
+                "U8", "[64,1]", "0",
+                "64") ", \"a.weight.absmax\": {\"dtype\": %s, "
+                      "\"data_offsets\": [64, %d]}, \"a.weight.quant_map\": {\"dtype\": \"F32\", \"shape\": %s, "
+                      "\"data_offsets\": [%d, %d]}, \"a.weight.quant_state.bitsandbytes__nf4\": {\"dtype\": \"U8\", "
+                      "\"shape\": [%d], \"data_offsets\": [%d, %d]}}",
+            cases[k].scales, map, cases[k].map, map, end, text, end, end + text);
+        CHECK_EQ(open_header(header, (size_t)(end + text), &s, &file), TESS_OK);
+        uint8_t *body = file + 8 + strlen(header);
+        const float scale[] = {2, -0.5f};
+        memcpy(body + 64, scale, (size_t)cases[k].scale_bytes < sizeof scale ? 0 : sizeof scale);
+        for (int i = 0; i < 16 && cases[k].map_bytes == 64; i++) memcpy(body + map + 4 * i, &(float){(float)i}, 4);
+        memcpy(body + end, cases[k].text, (size_t)text);
+        const tess_status status = tess_safetensors_unstack(s, is_stack, "other");
+        CHECK_EQ(status, cases[k].error ? TESS_INVALID : TESS_OK);
+        if (cases[k].error) CHECK_HAS(tess_error_text(), cases[k].error);
+        if (!cases[k].error) {
+            const tess_safetensor *t = tess_safetensors_at(s, 0);
+            CHECK_EQ(tess_safetensors_count(s), 1);
+            CHECK(t->rank == 2 && t->dims[0] == (k ? 64 : 2) && t->elements == 128);
+            CHECK_EQ(tess_safetensor_read(t, 0, 128, got), TESS_OK);
+            for (int i = 0; i < 128; i++) CHECK(got[i] == scale[i / 64] * (float)(i % 2 ? i / 2 & 15 : i / 2 >> 4));
+        }
+        tess_error_clear();
+        tess_safetensors_close(s);
+        free(file);
+    }
+}
+
 /* ---- elements ---- */
 
 TEST(conversions)

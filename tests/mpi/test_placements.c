@@ -58,6 +58,15 @@ TEST(a_base_in_few_bits_has_the_same_bits)
     DONE_RANKS(2, "train", "run.json", NF4, "output=out", "bf16.enabled=false", "parallel.pipeline=2");
     check_near("nf4, pipeline");
 #undef NF4
+    /* The codes that bitsandbytes stored, of which each rank reads its slices. */
+#define STORED                                                                                                         \
+    "model=" TESS_FIXTURES "/families/llama-nf4", "data.train=" TESS_FIXTURES "/families/tokens.bin",                  \
+        "data.seq_length=21", "lora.r=4", "lora.targets=all-linear", "lora.base=nf4", "overwrite=true"
+    DONE("train", "run.json", STORED, "output=one");
+    DONE_RANKS(2, "train", "run.json", STORED, "output=out", "zero_optimization.stage=3",
+               "zero_optimization.stage3_param_persistence_threshold=0");
+    CHECK(same_file(fmt("out/%s", adapter), fmt("one/%s", adapter)));
+#undef STORED
 }
 
 TEST(states_shared_out_have_the_same_bits)

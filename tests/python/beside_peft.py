@@ -1,5 +1,6 @@
 """lora.base beside PEFT on bitsandbytes: a small Llama, its linears in NF4 or in 8-bit blocks, twenty steps of AdamW on
-its adapters from the same first values, in fp32. Losses are the same to 1e-4. By hand, since it needs
+its adapters from the same first values, in fp32. Then the same beside bases that transformers saved in NF4, with scales
+in fp32 and in 8 bits, which are read as they lie there. Losses are the same to 1e-4. By hand, since it needs
 
     pip install torch transformers peft bitsandbytes accelerate safetensors
     TESSERA=build/tools/tessera python tests/python/beside_peft.py
@@ -34,8 +35,9 @@ def made(base):
 
 def quantized(base, how):
     """The base as PEFT has it. Of 8 bits, which its Linear8bitLt has by rows, the values alone are taken."""
-    if how == "nf4":
-        four = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32)
+    if how.startswith("nf4"):
+        four = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32,
+                                  bnb_4bit_use_double_quant=how == "nf4-double")
         return AutoModelForCausalLM.from_pretrained(base, quantization_config=four, dtype=torch.float32,
                                                     device_map={"": "cpu"})
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
@@ -49,9 +51,11 @@ def quantized(base, how):
 
 
 def theirs(base, how, tokens):
+    torch.manual_seed(4)
     model = get_peft_model(quantized(base, how), LoraConfig(r=8, lora_alpha=16, target_modules="all-linear"))
-    if how == "nf4":
+    if how.startswith("nf4"):
         assert any(type(m).__name__ == "Linear4bit" for m in model.modules())
+    model.train()  # evaluated, bitsandbytes multiplies in bf16 on CPUs that have it
     model.save_pretrained("adapter")
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=RATE, weight_decay=0)
     losses = []
@@ -71,7 +75,7 @@ def ours(base, how):
     json.dump({"model": base, "data": {"train": "text.txt", "seq_length": LENGTH, "shuffle": False}, "output": how,
                "train_batch_size": BATCH, "gradient_clipping": 0, "steps": STEPS, "overwrite": True,
                "optimizer": {"type": "AdamW", "params": {"lr": RATE, "weight_decay": 0}},
-               "lora": {"from": "adapter", "base": how}}, open("run.json", "w"))
+               "lora": {"from": "adapter", "base": how.split("-")[0]}}, open("run.json", "w"))
     subprocess.run([os.environ["TESSERA"], "train", "run.json"], check=True, stdout=subprocess.DEVNULL)
     return [json.loads(line)["loss"] for line in open(f"{how}/metrics.jsonl") if "loss" in json.loads(line)]
 
@@ -81,8 +85,12 @@ with tempfile.TemporaryDirectory() as place:
     os.environ["TESSERA"] = os.path.abspath(os.environ["TESSERA"])
     os.chdir(place)
     tokens = made("base")
-    for how in ("as stored", "int8", "nf4"):
-        a, b = theirs("base", how, tokens), ours("base", how)
+    for how in ("as stored", "int8", "nf4", "nf4-saved", "nf4-double"):
+        files = "base"
+        if "-" in how:
+            files = how + "-base"
+            quantized("base", how).save_pretrained(files)
+        a, b = theirs(files, how, tokens), ours(files, how)
         off = max(abs(x - y) for x, y in zip(a, b))
         failed += len(a) != len(b) or not off < NEAR
         print(f"{how}: {a[0]:.6f} to {a[-1]:.6f}, here {b[0]:.6f} to {b[-1]:.6f}, at most {off:.1e} apart")

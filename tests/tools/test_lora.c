@@ -156,6 +156,34 @@ TEST(a_base_may_be_stored_in_four_bits)
     CHECK(same_file("exported/model.safetensors", "plain/model/model.safetensors"));
 }
 
+/* The codes that files have are those that a run holds: in bf16 they are the bits of what they stand for. */
+TEST(a_base_that_bitsandbytes_stored)
+{
+    static const char base[] = TESS_FIXTURES "/families/llama-nf4";
+    fresh();
+    write_text("run.json",
+               "{\"model\": \"" TESS_FIXTURES "/families/llama-nf4\", \"data\": {\"train\": \"" TESS_FIXTURES
+               "/families/tokens.bin\", \"valid\": \"" TESS_FIXTURES "/families/tokens.bin\", \"seq_length\": 21},\n"
+               " \"output\": \"out\", \"overwrite\": true, \"train_batch_size\": 3, \"steps\": 3,\n"
+               " \"bf16\": {\"enabled\": true}, \"deterministic\": true, \"optimizer\": {\"params\": {\"lr\": 0.01}},\n"
+               " \"lora\": {\"r\": 4, \"targets\": \"all-linear\"}}\n");
+    DONE("train", "run.json", "output=plain");
+    CHECK_HAS(ran.err, "has quantized matrices, which become plain numbers (lora.base=nf4");
+    DONE("train", "run.json", "lora.base=nf4");
+    CHECK(!strstr(ran.err, "plain numbers"));
+    CHECK(same_file("plain/model/adapter_model.safetensors", ADAPTER));
+    DONE("train", "run.json", "lora.base=int8", "output=other");
+    CHECK(!same_file("other/model/adapter_model.safetensors", ADAPTER));
+    DONE("eval", "run.json", "model=out/model", "bf16.enabled=false");
+    const double adapted = last_loss();
+    DONE("merge", base, "out/model", "merged");
+    CHECK(!has_text("merged/config.json", "quantization_config"));
+    DONE("eval", "run.json", "model=merged", "lora.r=auto", "lora.targets=[]", "bf16.enabled=false");
+    CHECK(fabs(last_loss() - adapted) < 2e-2); /* W + B A is rounded to the bf16 that W was of */
+    write_text("ids.jsonl", "{\"input_ids\": [1, 2, 3]}\n");
+    DONE("generate", base, "--prompts", "ids.jsonl", "-n", "4");
+}
+
 TEST(the_base_has_no_states)
 {
     setup("{\"r\": 4}");

@@ -334,6 +334,9 @@ tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_
     case TESS_ST_MXFP4:
         read_mxfp4(t, first, n, out);
         return TESS_OK;
+    case TESS_ST_CODES:
+        tess_codes_read(t, first, n, out);
+        return TESS_OK;
     default:
         return tess_file_error(t->file, t->name, "is %s, expected floats (F32, BF16, F16 or F64)",
                                tess_st_name(t->dtype));
@@ -344,4 +347,5 @@ void tess_safetensor_forget(const tess_safetensor *t)
 {
     if (t->mapped) tess_map_forget(t->data, t->bytes);
     if (t->mapped && t->scales) tess_map_forget(t->scales, t->bytes / 16);
+    if (t->codes) tess_codes_forget(t);
 }

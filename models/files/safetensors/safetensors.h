@@ -42,6 +42,7 @@ typedef enum tess_safetensors_dtype {
     TESS_ST_F8_E5M2,
     TESS_ST_COUNT,
     TESS_ST_MXFP4 = TESS_ST_COUNT, /* of matrices that tess_safetensors_unstack makes alone; read as floats are */
+    TESS_ST_CODES,                 /* the same, of matrices that bitsandbytes quantized */
 } tess_safetensors_dtype;
 
 /* A tensor of an open set, which owns it. */
@@ -53,8 +54,9 @@ typedef struct tess_safetensor {
     int64_t elements;
     const void *data; /* little-endian, aligned to nothing */
     size_t bytes;
-    bool mapped;           /* from a file; else in the caller's memory */
-    const uint8_t *scales; /* of MXFP4: biased exponents, one for 32 elements */
+    bool mapped;                       /* from a file; else in the caller's memory */
+    const uint8_t *scales;             /* of MXFP4: biased exponents, one for 32 elements */
+    const struct tess_st_codes *codes; /* of TESS_ST_CODES: what they stand for */
 } tess_safetensor;
 
 typedef struct tess_safetensors tess_safetensors;
@@ -72,7 +74,8 @@ tess_status tess_safetensors_open(const char *path, tess_safetensors **set) TESS
 tess_status tess_safetensors_view(const char *path, const void *data, size_t bytes,
                                   tess_safetensors **set) TESS_NODISCARD;
 /* Replaces each tensor (members, rows, columns) whose name `is` one of stacks by its matrices, NAME.0, NAME.1, ...; and
- * so what is stored in MXFP4, NAME_blocks (members, rows, blocks, 16) and NAME_scales (members, rows, blocks). */
+ * so what is stored in MXFP4, NAME_blocks (members, rows, blocks, 16) and NAME_scales (members, rows, blocks). What
+ * bitsandbytes stores of a matrix becomes one tensor of its shape (codes.c). */
 typedef bool (*tess_safetensors_is)(const void *context, const char *name);
 tess_status tess_safetensors_unstack(tess_safetensors *s, tess_safetensors_is is, const void *context) TESS_NODISCARD;
 /* Closes it; NULL is nothing. */
@@ -87,6 +90,10 @@ const tess_safetensor *tess_safetensors_find(const tess_safetensors *s, const ch
 /* Reads elements first .. first+n-1, which must be within, in row-major order as floats: out is (n). A dtype that is no
  * float is TESS_INVALID. Bodies may call it. */
 tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_t n, float *out) TESS_NODISCARD;
+/* Writes elements first .. first+n-1 as blocks of TESS_NF4. Returns false where they do not lie so in the file. */
+bool tess_safetensor_blocks(const tess_safetensor *t, int64_t first, int64_t n, void *blocks);
+/* Returns the dtype that a tensor which is read as floats is written in. */
+tess_safetensors_dtype tess_safetensor_plain(const tess_safetensor *t);
 /* Lets go of what was read of a tensor: until then it counts as this process's memory. */
 void tess_safetensor_forget(const tess_safetensor *t);
 

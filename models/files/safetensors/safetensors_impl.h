@@ -33,6 +33,14 @@ tess_status tess_safetensors_sort(tess_safetensors *s) TESS_NODISCARD;
 /* Elements of MXFP4 that share an exponent: 16 bytes of codes, of each byte the lower four bits first. */
 enum { TESS_MXFP4_BLOCK = 32 };
 
+/* ---- codes.c ----------------------------------------------------------------------------------------------------- */
+
+/* Adds to s what a tensor of `of` is a matrix of bitsandbytes' for; *taken: it is, or lies beside one. */
+tess_status tess_codes_add(tess_safetensors *s, const tess_safetensors *of, const tess_safetensor *t,
+                           bool *taken) TESS_NODISCARD;
+void tess_codes_read(const tess_safetensor *t, int64_t first, int64_t n, float *out);
+void tess_codes_forget(const tess_safetensor *t);
+
 /* ---- torch.c ----------------------------------------------------------------------------------------------------- */
 
 /* Adds the tensors of what torch.save wrote of a model's state. `file` lives as long as the set. */

@@ -1,5 +1,5 @@
 /* Stacks of matrices that are one tensor, which are taken apart once the set is open, so that all else knows matrices
- * alone. They may be stored in MXFP4. */
+ * alone. They may be stored in MXFP4, and any matrix as codes.c has them. */
 #include "models/files/safetensors/safetensors_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +50,9 @@ static tess_status add_tensor(tess_safetensors *s, const tess_safetensors *of, c
     static const char *const ends[] = {"_blocks", "_scales"};
     char name[512];
     const size_t n = strlen(t->name);
+    bool taken;
+    TESS_TRY(tess_codes_add(s, of, t, &taken));
+    if (taken) return TESS_OK;
     for (int k = 0; k < 2; k++) {
         const size_t m = strlen(ends[k]);
         if (n <= m || n >= sizeof name || strcmp(t->name + n - m, ends[k])) continue;

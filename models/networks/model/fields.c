@@ -5,26 +5,30 @@
 
 /* The keys that config.json of each family may have. */
 #define AT(member) offsetof(tess_common, member)
-static const tess_field common_fields[] = {{"initializer_range", TESS_FIELD_TRAINING, AT(init), 0.02, 0, NULL},
-                                           {"tie_word_embeddings", TESS_FIELD_BOOL, AT(tied), 1, 0, NULL},
-                                           /* What would make it another network. */
-                                           {"add_cross_attention", TESS_FIELD_ONLY, 0, 0, 0, "false"},
-                                           {"is_encoder_decoder", TESS_FIELD_ONLY, 0, 0, 0, "false"},
-                                           {"is_decoder", TESS_FIELD_ONLY, 0, 0, 0, "false"},
-                                           {"cross_attention_hidden_size", TESS_FIELD_ONLY, 0, 0, 0, "null"},
-                                           {"tie_encoder_decoder", TESS_FIELD_ONLY, 0, 0, 0, "false"},
-                                           {"chunk_size_feed_forward", TESS_FIELD_ONLY, 0, 0, 0, "0"},
-                                           {"pruned_heads", TESS_FIELD_ONLY, 0, 0, 0, "{}"},
-                                           {"quantization_config", TESS_FIELD_ONLY, 0, 0, 0, "null"},
-                                           {"rope_interleaved", TESS_FIELD_ONLY, 0, 0, 0, "false"},
-                                           {"use_mrope", TESS_FIELD_ONLY, 0, 0, 0, "false"},
-                                           {NULL, 0, 0, 0, 0, NULL}};
+static const tess_field common_fields[] = {
+    {"initializer_range", TESS_FIELD_TRAINING, AT(init), 0.02, 0, NULL},
+    {"tie_word_embeddings", TESS_FIELD_BOOL, AT(tied), 1, 0, NULL},
+    /* What would make it another network. */
+    {"add_cross_attention", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+    {"is_encoder_decoder", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+    {"is_decoder", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+    {"cross_attention_hidden_size", TESS_FIELD_ONLY, 0, 0, 0, "null"},
+    {"tie_encoder_decoder", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+    {"chunk_size_feed_forward", TESS_FIELD_ONLY, 0, 0, 0, "0"},
+    {"pruned_heads", TESS_FIELD_ONLY, 0, 0, 0, "{}"},
+    {"quantization_config", TESS_FIELD_OBJECT, 0, 0, 0, NULL},
+    {"quantization_config.quant_method", TESS_FIELD_ONLY, 0, 0, 0, "\"bitsandbytes\""},
+    {"rope_interleaved", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+    {"use_mrope", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+    {NULL, 0, 0, 0, 0, NULL}};
 static const char common_ignored[] =
     /* Where it came from, and how a program that reads it holds it. */
     "_* unsloth_* architectures torch_dtype dtype transformers_version attn_implementation use_flash_attn "
     "use_flash_attention use_flash_attention_2 gradient_checkpointing torchscript use_bfloat16 tf_legacy_loss "
     "tokenizer_class task_specific_params auto_map transformers.js_config is_llama_config "
     "keys_to_ignore_at_inference neftune_noise_alpha "
+    /* The weights' files say it of each matrix. */
+    "quantization_config.* "
     /* The tokenizer's, or of how it was trained: the library reads none of them. */
     "max_sequence_length model_max_length tokenizer_model_max_length tokenizer_padding_side "
     /* It is only the order of sums, in a library that made them piece by piece. */
@@ -134,7 +138,7 @@ bool tess_field_takes_null(const tess_family *f, const char *name)
 static tess_status wrong(const char *where, const char *name, const json_t *value, const char *expected)
 {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    const bool few = !strcmp(name, "quantization_config"); /* as whoever comes from QLoRA names it */
+    const bool few = !strncmp(name, "quantization_config", 19); /* as whoever comes from QLoRA names it */
     tess_status s = tess_error(
         TESS_INVALID, where, "%s: %.200s (expected %s%s)", name, text ? text : "?", expected,
         few ? "; name the model in 16 bits, whose matrices lora.base=nf4 holds in 4 while it is trained" : "");

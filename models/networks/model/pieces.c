@@ -224,6 +224,21 @@ tess_status tess_pieces_check(const tess_safetensor *t, int rank, const int64_t 
                       (long long)want[0], (long long)want[1]);
 }
 
+/* A piece that is kept in the codes that the file has; else *taken is false. */
+static tess_status read_blocks(const tess_safetensor *t, tess_tensor *p, int64_t i, tess_piece q, bool *taken)
+{
+    void *blocks = NULL;
+    if (tess_safetensor_blocks(t, 0, 0, NULL)) TESS_TRY(tess_param_map_blocks(p, i, TESS_NF4, &blocks));
+    *taken = blocks;
+    if (!blocks) return TESS_OK;
+    for (int64_t r = 0; r < q.rows; r++)
+        TESS_ASSERT(tess_safetensor_blocks(t, (q.row + r) * t->dims[1] + q.col, q.cols,
+                                           (char *)blocks + tess_dtype_bytes(TESS_NF4, r * q.cols)));
+    tess_safetensor_forget(t);
+    tess_param_unmap(p, i, TESS_MASTER);
+    return TESS_OK;
+}
+
 static tess_status read_rows(const tess_safetensor *t, tess_tensor *p, tess_part part, bool turned, int64_t row,
                              int64_t rows, tess_piece_sums *sums)
 {
@@ -231,12 +246,16 @@ static tess_status read_rows(const tess_safetensor *t, tess_tensor *p, tess_part
     for (int64_t i = 0; i < tess_param_pieces(p); i++) {
         tess_piece q = tess_param_piece(p, i);
         float *data;
+        bool taken = false;
         if (q.row < row || q.row >= row + rows) continue;
-        TESS_TRY(tess_param_map(p, i, part, TESS_W, &data));
         q.row -= row;
-        tess_status status = turned ? read_turned(t, q, width, data) : read_straight(t, q, width, data);
+        if (part == TESS_MASTER && !turned) TESS_TRY(read_blocks(t, p, i, q, &taken));
+        if (!taken) TESS_TRY(tess_param_map(p, i, part, TESS_W, &data));
+        tess_status status = taken    ? TESS_OK
+                             : turned ? read_turned(t, q, width, data)
+                                      : read_straight(t, q, width, data);
         if (sums && q.writes && status == TESS_OK) add_sums(sums, q, width, data);
-        tess_param_unmap(p, i, part);
+        if (!taken) tess_param_unmap(p, i, part);
         TESS_TRY(status);
         tess_bar_step((double)q.rows * (double)q.cols);
     }
