@@ -616,6 +616,39 @@ TEST(codes_want_what_they_stand_for)
     }
 }
 
+/* Of rows of 8 bits too; byte i of what follows a header is i. */
+TEST(rows_of_eight_bits)
+{
+#define EIGHT(scales, end, more)                                                                                       \
+    "{\"a.weight\": " ENTRY("I8", "[2,2]", "0", "4") ", \"a.SCB\": " ENTRY("F32", scales, "4", end) more "}"
+    static const struct {
+        const char *header, *error;
+        size_t bytes;
+    } cases[] = {
+        {EIGHT("[2]", "12", ""), NULL, 12},
+        {EIGHT("[3]", "16", ""), "a.SCB: has 3 elements of F32 (expected 2 of F32)", 16},
+        {EIGHT("[2]", "12", ", \"a.weight_format\": " ENTRY("U8", "[]", "12", "13")),
+         "a.weight: lies as a GPU wanted it", 13},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        tess_safetensors *s;
+        uint8_t *file;
+        float got[4], scale[2];
+        CHECK_EQ(open_header(cases[k].header, cases[k].bytes, &s, &file), TESS_OK);
+        memcpy(scale, file + 8 + strlen(cases[k].header) + 4, sizeof scale);
+        CHECK_EQ(tess_safetensors_unstack(s, is_stack, "other"), cases[k].error ? TESS_INVALID : TESS_OK);
+        if (cases[k].error) CHECK_HAS(tess_error_text(), cases[k].error);
+        if (!cases[k].error) {
+            CHECK_EQ(tess_safetensors_count(s), 1);
+            CHECK_EQ(tess_safetensor_read(tess_safetensors_at(s, 0), 0, 4, got), TESS_OK);
+            for (int i = 0; i < 4; i++) CHECK(got[i] == (float)i * scale[i / 2] * (1 / 127.0f));
+        }
+        tess_error_clear();
+        tess_safetensors_close(s);
+        free(file);
+    }
+}
+
 /* ---- elements ---- */
 
 TEST(conversions)

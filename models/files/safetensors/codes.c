@@ -8,16 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kinds[] = {"nf4", "fp4"};
+enum { NF4, FP4, EIGHT };
+static const char *const kinds[EIGHT] = {"nf4", "fp4"};
 
 struct tess_st_codes {
-    int kind; /* of kinds; or EIGHT */
+    int kind;
     int64_t block, nested_block;
     const tess_safetensor *scale, *nested; /* `nested` NULL: a scale is an fp32 */
     float offset, value[16], nested_value[256];
     tess_safetensors_dtype of; /* what it was quantized from, and is read as */
 };
-enum { EIGHT = sizeof kinds / sizeof *kinds };
 
 /* ---- reading ---- */
 
@@ -67,8 +67,7 @@ bool tess_safetensor_blocks(const tess_safetensor *t, int64_t first, int64_t n, 
 {
     enum { BLOCK = TESS_QUANTIZED_BLOCK };
     const struct tess_st_codes *c = t->codes;
-    if (!c || strcmp(kinds[c->kind % EIGHT], "nf4") || c->kind == EIGHT || c->block != BLOCK) return false;
-    if (first % BLOCK || n % BLOCK) return false;
+    if (!c || c->kind != NF4 || c->block != BLOCK || first % BLOCK || n % BLOCK) return false;
     uint8_t *to = blocks;
     for (int64_t b = first / BLOCK; b < (first + n) / BLOCK; b++, to += tess_dtype_bytes(TESS_NF4, BLOCK)) {
         const float by = scale_of(c, b);
@@ -160,7 +159,7 @@ static bool is_beside(const tess_safetensors *of, const char *name)
 
 tess_status tess_codes_add(tess_safetensors *s, const tess_safetensors *of, const tess_safetensor *t, bool *taken)
 {
-    struct tess_st_codes c = {.kind = 0};
+    struct tess_st_codes c = {.kind = NF4};
     tess_safetensor made = *t;
     char name[560], format[560];
     const size_t n = strlen(t->name);
@@ -173,13 +172,15 @@ tess_status tess_codes_add(tess_safetensors *s, const tess_safetensors *of, cons
         TESS_TRY(read_four(of, text, &made, &c));
         break;
     }
-    snprintf(name, sizeof name, "%.*s", (int)(n > 7 ? n - 7 : 0), t->name); /* without ".weight" */
-    if (c.kind == EIGHT && t->dtype == TESS_ST_I8 && t->rank == 2 && t->elements && n > 7 && n < 480) {
-        const tess_safetensor stem = {.name = name, .file = t->file};
+    const tess_safetensor stem = {
+        .name = tess_arena_format(s->arena, "%.*s", (int)(n > 7 ? n - 7 : 0), t->name), /* without ".weight" */
+        .file = t->file};
+    snprintf(name, sizeof name, "%.500s.SCB", stem.name);
+    if (c.kind == EIGHT && t->dtype == TESS_ST_I8 && t->rank == 2 && t->elements && tess_safetensors_find(of, name)) {
         *taken = true;
         c.block = t->dims[1], c.of = TESS_ST_F32;
         TESS_TRY(beside(of, &stem, "SCB", TESS_ST_F32, t->dims[0], &c.scale));
-        snprintf(format, sizeof format, "%.480s.weight_format", name);
+        snprintf(format, sizeof format, "%.500s.weight_format", stem.name);
         const tess_safetensor *as = tess_safetensors_find(of, format);
         if (as && as->bytes && *(const uint8_t *)as->data)
             return tess_file_error(t->file, t->name, "lies as a GPU wanted it (expected rows: save it again)");
