@@ -118,6 +118,105 @@ TEST(the_same_wherever_tiles_lie)
     CHECK(same_file("one.jsonl", "two.jsonl"));
 }
 
+/* ---- in a run ---- */
+
+static const char LAST[] = "{\"context\": \"the tile\", \"continuation\": \" moves\"}\n"
+                           "{\"context\": \"and rests on a disk and th\", \"continuation\": \"e\"}\n";
+static const char ASKED[] = ", \"eval_every\": 2, \"eval\": {\"tasks\": [\"choose.jsonl\", \"last.jsonl\"]},"
+                            " \"deterministic\": true, \"train_micro_batch_size_per_gpu\": 1,"
+                            " \"optimizer\": {\"params\": {\"lr\": 1e-2}}";
+
+static void setup_asked(void)
+{
+    tiny_setup_with(ASKED);
+    mkdir("swap", 0777);
+    write_text("choose.jsonl", CHOOSE);
+    write_text("last.jsonl", LAST);
+}
+
+/* {"choose": {"n", "acc", ...}, ...} of each evaluation of a run, as texts. */
+static json_t *asked(const char *output)
+{
+    json_t *all = lines_of(fmt("%s/metrics.jsonl", output)), *tasks = json_array(), *of;
+    for (size_t i = 0; i < json_array_size(all); i++)
+        if ((of = json_object_get(json_array_get(all, i), "tasks"))) json_array_append(tasks, of);
+    json_decref(all);
+    return tasks;
+}
+
+static void check_asked_alike(const char *a, const char *b)
+{
+    json_t *one = asked(a), *other = asked(b);
+    CHECK_EQ(json_array_size(one), 2);
+    if (!json_equal(one, other)) CHECK_SAY("%s and %s answer otherwise", a, b);
+    json_decref(one), json_decref(other);
+}
+
+/* A run's numbers are those of eval on the checkpoint of that step, digit by digit; a line and the page have them. */
+TEST(a_run_answers_as_its_checkpoints_do)
+{
+    setup_asked();
+    DONE("train", "run.json", "checkpoint.dir=ck", "checkpoint.every=2");
+    CHECK_HAS(ran.out, "step 2/4");
+    CHECK_HAS(ran.out, "  choose acc 0.");
+    CHECK_HAS(ran.out, "  last acc 0.");
+    json_t *tasks = asked("out");
+    CHECK_EQ(json_array_size(tasks), 2);
+    for (size_t i = 0; i < json_array_size(tasks); i++) {
+        const char *task, *name;
+        json_t *numbers, *value;
+        json_object_foreach(json_array_get(tasks, i), task, numbers)
+        {
+            char file[40], row[64];
+            snprintf(file, sizeof file, "%s.jsonl", task);
+            DONE("eval", fmt("ck/step-0000000%zu", 2 * i + 2), "--task", file);
+            json_object_foreach(numbers, name, value)
+            {
+                if (!strcmp(name, "n")) continue;
+                snprintf(row, sizeof row, "  %-11s  %10.6f  ", name, json_number_value(value));
+                CHECK_HAS(ran.out, row);
+            }
+        }
+    }
+    const double begins =
+        json_number_value(json_object_get(json_object_get(json_array_get(tasks, 0), "last"), "perplexity"));
+    CHECK(begins > json_number_value(json_object_get(json_object_get(json_array_get(tasks, 1), "last"), "perplexity")));
+    json_decref(tasks);
+    char *page = read_file("out/report.html", NULL);
+    CHECK_HAS(page, "\"tasks\":[[2,{\"choose\":{\"n\":4,\"acc\":0.");
+    free(page);
+}
+
+TEST(a_run_answers_the_same_wherever_tiles_lie)
+{
+    setup_asked();
+    DONE("train", "run.json", "output=one", "checkpoint.dir=ck", "checkpoint.every=2");
+    DONE("train", "run.json", "output=capped", "memory.cpu=3MiB", "memory.path=swap");
+    check_asked_alike("one", "capped");
+    DONE_RANKS(2, "train", "run.json", "output=two", "zero_optimization.stage=3");
+    check_asked_alike("one", "two");
+    DONE("train", "run.json", "output=alone", "data.valid=null"); /* and where there is nothing else to evaluate */
+    check_asked_alike("one", "alone");
+    DONE("train", "run.json", "output=part", "checkpoint.dir=part", "steps=2");
+    DONE("train", "run.json", "output=part", "checkpoint.dir=part", "checkpoint.resume=true", "overwrite=false");
+    check_asked_alike("one", "part");
+}
+
+/* Questions that are longer than the sequences need more RAM, which estimate says; with what it says a run goes. */
+TEST(estimate_counts_what_a_run_is_asked)
+{
+    setup_asked();
+    const char *task[] = {"null", "[\"choose.jsonl\", \"last.jsonl\"]"};
+    long least[2] = {0, 0};
+    for (int k = 0; k < 2; k++) {
+        DONE("estimate", "run.json", fmt("eval.tasks=%s", task[k]), "memory.cpu=100KiB", "memory.path=swap");
+        const char *at = strstr(ran.out, "(memory.cpu=");
+        CHECK(at && sscanf(at, "(memory.cpu=%ldMiB", &least[k]) == 1);
+    }
+    CHECK(least[1] > least[0]);
+    DONE("train", "run.json", fmt("memory.cpu=%ldMiB", least[1]), "memory.path=swap");
+}
+
 TEST(lines_that_are_no_questions)
 {
     static const struct {

@@ -25,7 +25,8 @@ static void help(FILE *out)
 
 static const char *const required[] = {"model", NULL};
 const tess_config_use cmd_estimate_use = {
-    "model deterministic data.seq_length data.valid eval_every train_batch_size train_micro_batch_size_per_gpu "
+    "model deterministic data.seq_length data.valid eval_every eval.tasks train_batch_size "
+    "train_micro_batch_size_per_gpu "
     "gradient_accumulation_steps "
     "optimizer optimizer_states gradient_clipping bf16 fp16 amp torch_autocast memory parallel zero_optimization aio "
     "activation_checkpointing",

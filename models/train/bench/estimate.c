@@ -1,5 +1,6 @@
 /* What a run will hold, do and take, before it runs. */
 #include "models/train/bench/estimate_impl.h"
+#include "models/train/questions/questions.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,13 +52,16 @@ static void print_gpu_time(const tess_run *r, const tess_step *step, const tess_
 static tess_status print_memory(const tess_run *r, const tess_step *step, FILE *out)
 {
     tess_run first;
+    tess_run_tasks *tasks = NULL;
     tess_step *its = NULL;
     if (!r->rank) return tess_run_print_memory(r, step, out), TESS_OK;
     tess_status status = tess_run_open(r->c, 0, &first);
+    if (status == TESS_OK) status = tess_run_tasks_open(&first, &tasks);
     if (status == TESS_OK) status = tess_run_tiers(&first, r->c->output);
     if (status == TESS_OK) status = tess_run_train_step(&first, &its);
     if (status == TESS_OK) tess_run_print_memory(&first, its, out);
     tess_step_free(its);
+    tess_run_tasks_free(tasks);
     tess_run_close(&first);
     return status;
 }
@@ -149,10 +153,13 @@ static tess_status find_least(const tess_run *r, uint64_t tasks, uint64_t *least
 {
     enum { MANY = 10000 }; /* tasks */
     tess_run other;
+    tess_run_tasks *asked = NULL;
     if (!r->machine.disk || tasks >= MANY) return TESS_OK;
-    const tess_status status = tess_run_open(r->c, r->rank, &other);
+    tess_status status = tess_run_open(r->c, r->rank, &other);
+    if (status == TESS_OK) status = tess_run_tasks_open(&other, &asked);
     other.limits.ram = r->limits.ram;
     if (status == TESS_OK) *least = tess_run_least(&other);
+    tess_run_tasks_free(asked);
     tess_run_close(&other);
     return status;
 }
@@ -161,10 +168,12 @@ static tess_status print_run(const tess_config *c, int rank, const struct asked 
 {
     FILE *out = a->out;
     tess_run run;
+    tess_run_tasks *tasks = NULL;
     tess_step *step = NULL;
     tess_holds p;
     uint64_t least = 0;
     tess_status status = tess_run_open(c, rank, &run);
+    if (status == TESS_OK) status = tess_run_tasks_open(&run, &tasks);
     if (status == TESS_OK && tess_run_check_weights(&run) != TESS_OK) {
         tess_note("train refuses this: %s", tess_error_text());
         tess_error_clear();
@@ -186,6 +195,7 @@ static tess_status print_run(const tess_config *c, int rank, const struct asked 
     tess_step_free(step);
     if (status == TESS_OK) status = find_least(&run, p.tasks, &least);
     if (status == TESS_OK) status = print_placed(&run, least, a);
+    tess_run_tasks_free(tasks);
     tess_run_close(&run);
     return status;
 }

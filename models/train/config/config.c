@@ -550,12 +550,13 @@ tess_status tess_config_resolve(tess_config *c, int64_t ranks)
                c->checkpoint.resume ? "resume" : "every");
     TESS_TRY(check_steps(c, "trace.steps", c->trace.steps));
     TESS_TRY(check_steps(c, "digests.steps", c->digests.steps));
-    if (c->eval_every && !c->data.valid && c->notes->theirs) {
+    if (c->eval_every && !c->data.valid && !c->eval.tasks && c->notes->theirs) {
         tess_note("%s: eval_every: without effect (data.valid=FILE, or a share of data.train, is what is evaluated on)",
                   c->file);
         c->eval_every = 0;
     }
-    if (c->eval_every && !c->data.valid) REFUSE(c, "data.valid", "missing, expected a path (eval_every needs it)");
+    if (c->eval_every && !c->data.valid && !c->eval.tasks)
+        REFUSE(c, "data.valid", "missing, expected a path (eval_every needs it)");
     TESS_TRY(resolve_best(c));
     TESS_TRY(resolve_preference(c));
     TESS_TRY(resolve_distill(c));

@@ -112,6 +112,9 @@ bool tess_config_decays(const tess_config *c);
 int64_t tess_config_steps(int64_t given, int64_t total);
 /* Returns the share of data.train that data.valid holds out; 0 where it is paths, or nothing. */
 double tess_config_held_out(const tess_config *c);
+/* Returns the texts of a value that is one, a list of them or NULL, as an array, which the caller has to json_decref.
+ */
+struct json_t *tess_config_list(const char *text);
 /* Returns the key that an option of another program means, "--steps", "--learning-rate"; NULL: there is no telling. */
 const char *tess_config_meant(const char *option);
 /* Frees what the configuration owns. */

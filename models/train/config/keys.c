@@ -269,6 +269,12 @@ static json_t *parse_paths(const char *text)
     return list ? list : json_string(text);
 }
 
+json_t *tess_config_list(const char *text)
+{
+    json_t *of = text ? parse_paths(text) : json_array();
+    return json_is_array(of) ? of : json_pack("[o]", of);
+}
+
 /* Reads a text as a share, where the key takes one; false where it is no number with a point or an exponent. */
 static bool read_share(const tess_key *k, const char *text, double *share)
 {

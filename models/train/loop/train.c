@@ -9,6 +9,7 @@
 #include "models/train/loop/samples_impl.h"
 #include "models/train/loop/schedule_impl.h"
 #include "models/train/loop/teacher_impl.h"
+#include "models/train/questions/questions.h"
 #include "models/train/report/observer.h"
 #include <errno.h>
 #include <math.h>
@@ -34,6 +35,7 @@ struct training {
     tess_data *data, *valid;
     tess_step *step, *eval;
     tess_samples *samples;   /* NULL: none are asked for */
+    tess_run_tasks *tasks;   /* NULL: there are none */
     tess_lock output, saves; /* of these directories */
     size_t made;             /* of the output directory's path, see tess_dirs_make */
     bool adapts;             /* adapters alone are trained */
@@ -90,8 +92,9 @@ static tess_status open_inputs(struct training *t)
     TESS_TRY(tess_observer_check(c));
     TESS_TRY(tess_run_data(&t->run, "data.train", c->data.train, c->data.shuffle, &t->data));
     if (c->data.valid) TESS_TRY(tess_run_data(&t->run, "data.valid", c->data.valid, false, &t->valid));
-    if (c->eval_every > 0 && !t->valid) TESS_TRY(tess_config_require(c, "data.valid"));
-    return tess_samples_check(&t->run);
+    if (c->eval_every > 0 && !t->valid && !c->eval.tasks) TESS_TRY(tess_config_require(c, "data.valid"));
+    TESS_TRY(tess_samples_check(&t->run));
+    return tess_run_tasks_open(&t->run, &t->tasks);
 }
 
 /* Counts the steps of the epochs, where the last step may take samples of the next epoch, and sets what follows. */
@@ -120,9 +123,9 @@ static void set_course(struct training *t, const tess_beginning *b)
                              .steps = c->steps,
                              .save_every = c->checkpoint.every,
                              .keep = c->checkpoint.keep,
-                             .eval_every = c->eval_every   ? c->eval_every
-                                           : c->data.valid ? c->steps
-                                                           : 0,
+                             .eval_every = c->eval_every                    ? c->eval_every
+                                           : c->data.valid || c->eval.tasks ? c->steps
+                                                                            : 0,
                              .patience = c->early_stop.patience,
                              .min_delta = c->early_stop.min_delta,
                              .keeps_best = c->checkpoint.keep_best,
@@ -148,6 +151,7 @@ static tess_status plan_steps(struct training *t)
     TESS_TRY(status);
     tess_announce_step(&t->run, t->step);
     if (t->run.evaluates) TESS_TRY(tess_run_eval_step(&t->run, false, &t->eval));
+    TESS_TRY(tess_run_tasks_plan(t->tasks));
     TESS_TRY(tess_reference_plan(&t->run, &t->reference));
     if (t->valid) TESS_TRY(tess_samples_new(&t->run, t->valid, &t->samples));
     if (t->eval) t->numbers = tess_alloc((size_t)(tess_step_numbers(t->eval) + 1) * sizeof *t->numbers);
@@ -261,9 +265,10 @@ static tess_status one_step(struct training *t)
                           .own = t->own};
     if (s.preference) TESS_TRY(tess_run_numbers(t->step, t->own));
     tess_observer_step_ends(&t->observer, tess_run_tokens(&t->run), r.used, &s);
-    bool evaluate = due(t->way.eval_every, t->at.step + 1);
+    const bool evaluation = due(t->way.eval_every, t->at.step + 1), evaluate = evaluation && t->valid;
     if (evaluate) TESS_TRY(evaluate_valid(t));
     if (evaluate && t->samples) TESS_TRY(tess_samples_make(t->samples));
+    if (evaluation && t->tasks) TESS_TRY(tess_run_tasks_answer(t->tasks, &s.task, &s.task_numbers));
     s.valid_loss = evaluate ? &t->valid_loss : NULL;
     s.samples_made = evaluate && t->samples ? tess_samples_text(t->samples) : NULL;
     s.model = t->run.model;
@@ -342,7 +347,7 @@ static tess_status all_steps(struct training *t)
     t->early = is_early(t);
     while (t->at.step < way->last && !t->stopped && !t->early) {
         TESS_TRY(step_and_save(t));
-        if (due(way->eval_every, t->at.step)) judge(t);
+        if (t->valid && due(way->eval_every, t->at.step)) judge(t);
         t->stopped = stops() && t->at.step < way->steps;
         t->early = is_early(t);
         const bool best = way->keeps_best && t->at.best_step == t->at.step;
@@ -372,6 +377,7 @@ static void end(struct training *t)
     tess_reference_close(&t->reference);
     tess_teacher_close(&t->run, t->teacher);
     tess_samples_free(t->samples);
+    tess_run_tasks_free(t->tasks);
     tess_data_close(t->data);
     tess_data_close(t->valid);
     tess_run_close(&t->run);

@@ -151,9 +151,12 @@ static void value(struct text *t, const char *group, const char *name, size_t le
     if (!t->good || depth > DEPTH) {
         t->good = false;
     } else if (c == '{') {
-        t->unnamed += !length;
+        const bool tasks = depth == 1 && length == 5 && !memcmp(name, "tasks", 5);
+        if (tasks) t->out->tasks = t->at;
+        t->unnamed += !length || tasks;
         object(t, group, length, depth);
-        t->unnamed -= !length;
+        t->unnamed -= !length || tasks;
+        if (tasks) t->out->tasks_length = (size_t)(t->at - t->out->tasks);
     } else if (c == '[') {
         list(t, depth);
     } else if (c == '"') {
@@ -170,6 +173,7 @@ bool tess_metrics_scan(const char *line, size_t length, tess_metrics *out)
 {
     struct text t = {.at = line, .end = line + length, .good = true, .out = out};
     out->there = 0;
+    out->tasks = NULL;
     object(&t, NULL, 0, 0);
     peek(&t);
     out->step = t.step;

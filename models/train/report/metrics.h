@@ -32,6 +32,8 @@ typedef struct tess_metrics {
     int64_t step;
     uint32_t there;             /* bits of the fields that the line has: */
     double value[TESS_METRICS]; /* NaN: it is null, a number that was not finite */
+    const char *tasks;          /* of the line, what tasks came to; NULL: none did, */
+    size_t tasks_length;        /* an object of that many letters */
 } tess_metrics;
 
 #define TESS_METRIC_IN(m, k) ((m)->there >> (k)&1)

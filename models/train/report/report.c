@@ -6,6 +6,7 @@
 #include "models/train/report/page_impl.h"
 #include "runtime/runtime_base.h"
 #include <errno.h>
+#include <jansson.h>
 #include <math.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -146,6 +147,22 @@ static void put_tier(FILE *f, const char *name, const tess_tier_report *t)
     fputc('}', f);
 }
 
+/* "tasks":{"arc":{"acc":0.5}} */
+static void put_tasks(FILE *f, const tess_step_report *s)
+{
+    for (int k = 0; k < s->task_numbers; k++) {
+        const tess_task_number *n = &s->task[k];
+        const bool begins = !k || strcmp(n->task, n[-1].task) != 0;
+        json_t *name = json_string(n->task);
+        char *text = json_dumps(name, JSON_ENCODE_ANY);
+        if (begins) fprintf(f, "%s%s:{\"n\":%lld", k ? "}," : ",\"tasks\":{", text, (long long)n->questions);
+        put_number(f, n->metric, n->value);
+        free(text);
+        json_decref(name);
+    }
+    if (s->task_numbers) fputs("}}", f);
+}
+
 static void put_step(FILE *f, const tess_step_report *s)
 {
     fprintf(f, "{\"step\":%lld", (long long)s->step + 1);
@@ -171,6 +188,7 @@ static void put_step(FILE *f, const tess_step_report *s)
         snprintf(name, sizeof name, "valid_%.64s", tess_model_number_name(s->model, s->preference, k));
         put_number(f, name, s->numbers[k]);
     }
+    put_tasks(f, s);
     for (int t = 0; t < TESS_TIER_COUNT; t++) put_tier(f, tess_tier_name((tess_tier)t), &s->tier[t]);
     fputs("}\n", f);
 }
@@ -314,6 +332,9 @@ static void plain_line(const tess_report *r, const tess_step_report *s, double s
     if (s->valid_loss) add(line, sizeof line, WIDTH, "valid %s", show_loss(*s->valid_loss, valid));
     for (int k = 0; s->valid_loss && k < s->beside; k++)
         add(line, sizeof line, WIDTH, "%.40s %.4g", tess_model_number_name(s->model, s->preference, k), s->numbers[k]);
+    for (int k = 0; k < s->task_numbers; k++) /* the first of each */
+        if (!k || strcmp(s->task[k].task, s->task[k - 1].task) != 0)
+            add(line, sizeof line, WIDTH, "%s %s %.4f", s->task[k].task, s->task[k].metric, s->task[k].value);
     add(line, sizeof line, WIDTH, "lr %.4g", s->lr);
     add(line, sizeof line, WIDTH, "grad %.4g", s->grad_norm);
     if (s->loss_scale > 0) add(line, sizeof line, WIDTH, "scale %.10g", s->loss_scale);
@@ -354,7 +375,8 @@ tess_status tess_report_step(tess_report *r, const tess_step_report *s)
     count_seconds(r, s->seconds);
     double left = (double)(r->steps - s->step - 1) * r->step_seconds;
     bool due = (s->step + 1) % r->log_every == 0 || s->step + 1 == r->steps;
-    if (r->live ? s->valid_loss != NULL : due || s->valid_loss) plain_line(r, s, left); /* what was evaluated stays */
+    const bool evaluated = s->valid_loss || s->task_numbers;
+    if (r->live ? evaluated : due || evaluated) plain_line(r, s, left); /* what was evaluated stays */
     if (r->live) live_line(r, s, left);
     fflush(r->out);
     tess_monitor_step(r->monitor, s);

@@ -4,6 +4,14 @@
 #include "models/train/config/config.h"
 #include "runtime/runtime.h"
 
+/* What the questions of a task come to: "acc" of "arc". */
+typedef struct tess_task_number {
+    char task[64];
+    const char *metric;
+    double value;
+    int64_t questions; /* of the task */
+} tess_task_number;
+
 typedef struct tess_tier_report {
     uint64_t resident_bytes, peak_bytes;
     uint64_t read_bytes, write_bytes; /* of this step */
@@ -15,18 +23,20 @@ typedef struct tess_step_report {
     int64_t step, tokens; /* step counts from 0 here, and from 1 in all that is said and written */
     int64_t samples;      /* of the run, with this step's */
     double loss, lr, grad_norm, seconds, tokens_per_s, model_tflops;
-    double padding;           /* the share of the rows that cannot change the loss, of rank 0 */
-    double mfu;               /* 0 to 1, of the best matrix rate known of this machine; NaN: none is */
-    double loss_scale;        /* of this step, in fp16; 0: it was not */
-    int64_t skipped;          /* steps so far that changed nothing */
-    const double *valid_loss; /* NULL in a step that did not evaluate */
-    const tess_model *model;  /* whose names are those of */
-    const double *numbers;    /* what was evaluated beside that, */
-    int beside;               /* and how many of these there are */
-    int preference;           /* a tess_preference_kind, whose they and those of the step itself are; 0: of none */
-    const double *own;        /* the latter */
-    const char *samples_made; /* texts behind it, a line of JSON each; NULL: none */
-    uint64_t sent_bytes;      /* between ranks, all of them together */
+    double padding;               /* the share of the rows that cannot change the loss, of rank 0 */
+    double mfu;                   /* 0 to 1, of the best matrix rate known of this machine; NaN: none is */
+    double loss_scale;            /* of this step, in fp16; 0: it was not */
+    int64_t skipped;              /* steps so far that changed nothing */
+    const double *valid_loss;     /* NULL in a step that did not evaluate */
+    const tess_model *model;      /* whose names are those of */
+    const double *numbers;        /* what was evaluated beside that, */
+    int beside;                   /* and how many of these there are */
+    int preference;               /* a tess_preference_kind, whose they and those of the step itself are; 0: of none */
+    const double *own;            /* the latter */
+    const char *samples_made;     /* texts behind it, a line of JSON each; NULL: none */
+    const tess_task_number *task; /* what tasks came to, those of one together; NULL: none were */
+    int task_numbers;             /* and how many these are */
+    uint64_t sent_bytes;          /* between ranks, all of them together */
     tess_tier_report tier[TESS_TIER_COUNT];
 } tess_step_report;
 

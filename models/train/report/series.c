@@ -37,17 +37,24 @@ struct tess_series {
     tess_metrics first, last;
     struct point best[2];     /* the least loss, and valid_loss */
     double sum[TESS_METRICS]; /* of all lines */
+    struct {
+        int64_t step;
+        char *text;
+    } tasks[TESS_SERIES_MOST]; /* what they came to, every `each` times that they were answered; */
+    int tasked;                /* how many there are */
+    int64_t each, met;
 };
 
 tess_series *tess_series_new(void)
 {
     tess_series *s = tess_alloc(sizeof *s);
-    s->width = 1;
+    s->width = s->each = 1;
     return s;
 }
 
 void tess_series_free(tess_series *s)
 {
+    for (int i = 0; s && i < s->tasked; i++) free(s->tasks[i].text);
     free(s);
 }
 
@@ -104,6 +111,23 @@ static void halve(tess_series *s)
     s->width *= 2;
 }
 
+/* Of too many every second one stays. */
+static void add_tasks(tess_series *s, const tess_metrics *m)
+{
+    if (!m->tasks || s->met++ % s->each) return;
+    if (s->tasked == TESS_SERIES_MOST) {
+        for (int i = 0; i < s->tasked; i++) {
+            if (i % 2)
+                free(s->tasks[i].text);
+            else
+                s->tasks[i / 2] = s->tasks[i];
+        }
+        s->tasked /= 2, s->each *= 2;
+    }
+    s->tasks[s->tasked].step = m->step;
+    s->tasks[s->tasked++].text = strndup(m->tasks, m->tasks_length);
+}
+
 bool tess_series_add(tess_series *s, const tess_metrics *m)
 {
     static const int best_of[2] = {0, 1}; /* in `drawn` */
@@ -119,6 +143,7 @@ bool tess_series_add(tess_series *s, const tess_metrics *m)
     for (int b = 0; b < 2; b++) join_point(&s->best[b], &one.least[best_of[b]], true);
     if (!s->lines++) s->first = *m;
     s->last = *m;
+    add_tasks(s, m);
     return true;
 }
 
@@ -306,4 +331,9 @@ void tess_series_write(const tess_series *s, FILE *f)
         write_gaps(s, d, f);
     }
     fputc('}', f);
+    for (int i = 0; i < s->tasked; i++) {
+        fprintf(f, "%s[%lld,", i ? "," : ",\"tasks\":[", (long long)s->tasks[i].step);
+        for (const char *c = s->tasks[i].text; *c; c++) fprintf(f, *c == '<' ? "\\u003c" : "%c", *c); /* of a name */
+        fputs(i + 1 < s->tasked ? "]" : "]]", f);
+    }
 }

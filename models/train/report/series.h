@@ -28,7 +28,8 @@ tess_status tess_series_read(tess_series *s, const char *path) TESS_NODISCARD;
 /* Returns the number of lines. */
 int64_t tess_series_lines(const tess_series *s);
 /* Writes it as members of a JSON object: "lines", "first", "last", "best", "sum", "from", "to", "mean", "points",
- * "gaps". Numbers of curves have six digits, those of the first and the last line all of theirs. */
+ * "gaps", and "tasks", a list of [step, what they came to]. Numbers of curves have six digits, those of the first and
+ * the last line all of theirs. */
 void tess_series_write(const tess_series *s, FILE *f);
 
 #endif

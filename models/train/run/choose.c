@@ -5,19 +5,37 @@
 
 enum { MiB = 1 << 20 };
 
-/* Sets *bytes to what the evaluation's tiles take of RAM beside a step that trains. */
+/* Evaluations on a run's way: that of its data, and r->also. */
+static int evaluations(const tess_run *r)
+{
+    return r->evaluates + r->alsos;
+}
+
+/* Makes the k-th of them. */
+static tess_status make_evaluation(const tess_run *r, int k, tess_step **step)
+{
+    if (k < r->evaluates) return tess_run_step(r, false, step);
+    const tess_step_conf conf = {.micro = r->evaluated};
+    return tess_run_at_key(tess_step_new(r->also[k - r->evaluates], &conf, step));
+}
+
+/* Sets *bytes to what the evaluations' tiles take of RAM beside a step that trains. */
 static tess_status eval_bytes(const tess_run *r, uint64_t *bytes)
 {
     tess_step *step;
     tess_holds plan;
+    uint64_t most = 0; /* scratch of a worker that a step which trains has no room for */
     *bytes = 0;
-    if (!r->evaluates) return TESS_OK;
-    TESS_TRY(tess_run_step(r, false, &step));
-    tess_step_holds(step, &plan);
-    /* Its tasks are forward tasks of the step that trains, whose workers have room for them. */
-    if (tess_gpus() == 0) plan.resident[TESS_ROLE_SCRATCH] = 0;
-    *bytes = tess_holds_fixed(&plan, r->limits.ram.workers);
-    tess_step_free(step);
+    for (int k = 0; k < evaluations(r); k++) {
+        TESS_TRY(make_evaluation(r, k, &step));
+        tess_step_holds(step, &plan);
+        /* Tasks of that of data are forward tasks of the step that trains, whose workers have room for them. */
+        const bool has_room = tess_gpus() == 0 && k < r->evaluates;
+        if (!has_room && plan.resident[TESS_ROLE_SCRATCH] > most) most = plan.resident[TESS_ROLE_SCRATCH];
+        *bytes += tess_holds_fixed(&plan, 0);
+        tess_step_free(step);
+    }
+    *bytes += (uint64_t)r->limits.ram.workers * most;
     return TESS_OK;
 }
 
@@ -43,30 +61,34 @@ static tess_status lay_out(tess_run *r, const tess_place_conf *conf, tess_step *
 static uint64_t taken_by_training(const tess_run *r, const tess_step *eval)
 {
     tess_holds plan;
-    const uint64_t fixed = r->plan.ram.fixed - r->beside;
-    if (tess_gpus() > 0) return fixed;
     tess_step_holds(eval, &plan);
+    const uint64_t others = r->alsos && r->beside ? r->beside - tess_holds_fixed(&plan, 0) : 0,
+                   fixed = r->plan.ram.fixed - r->beside + others;
+    if (tess_gpus() > 0) return fixed;
     const uint64_t shared = (uint64_t)r->limits.ram.workers * plan.resident[TESS_ROLE_SCRATCH];
     return fixed > shared ? fixed - shared : 0;
 }
 
-/* Returns 0 if an evaluation has enough RAM beside the step just placed, else the RAM that it would need. Sets
+/* Returns 0 if each evaluation has enough RAM beside the step just placed, else the RAM that one would need. Sets
  * r->eval_disk to the bytes of its tiles on disk. */
 static uint64_t eval_lacks(tess_run *r, const tess_place_conf *conf)
 {
     tess_place_conf beside = *conf;
-    tess_placement placement = {0};
-    tess_step *step = NULL;
-    if (!r->evaluates) return 0;
+    int64_t needed = 0;
     beside.slack = beside.slack_states = 0;
     beside.rates = (tess_rates){0};
-    tess_status status = tess_run_step(r, false, &step);
-    if (status == TESS_OK) beside.taken = taken_by_training(r, step);
-    if (status == TESS_OK) status = tess_step_place(step, &beside, &placement);
-    tess_step_free(step);
-    int64_t needed = status == TESS_OK ? 0 : (int64_t)placement.needed;
-    r->eval_disk = placement.disk;
-    tess_ranks_most(&needed, 1);
+    r->eval_disk = 0;
+    for (int k = 0; k < evaluations(r); k++) {
+        tess_placement placement = {0};
+        tess_step *step = NULL;
+        tess_status status = make_evaluation(r, k, &step);
+        if (status == TESS_OK) beside.taken = taken_by_training(r, step);
+        if (status == TESS_OK) status = tess_step_place(step, &beside, &placement);
+        tess_step_free(step);
+        if (status != TESS_OK && (int64_t)placement.needed > needed) needed = (int64_t)placement.needed;
+        if (placement.disk > r->eval_disk) r->eval_disk = placement.disk;
+    }
+    if (evaluations(r)) tess_ranks_most(&needed, 1);
     return (uint64_t)needed;
 }
 
@@ -245,6 +267,12 @@ static tess_status place_eval(tess_run *r, bool alone, tess_step *step)
 tess_status tess_run_place_beside(tess_run *r, tess_step *step)
 {
     return place_eval(r, false, step);
+}
+
+tess_status tess_run_also_step(tess_run *r, int k, bool alone, tess_step **step)
+{
+    TESS_TRY(make_evaluation(r, r->evaluates + k, step));
+    return place_eval(r, alone, *step);
 }
 
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)

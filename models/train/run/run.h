@@ -31,7 +31,9 @@ typedef struct tess_run {
     tess_dtype dtype;    /* of matrices */
     tess_step_conf conf; /* of the step that trains */
     tess_run_caps caps;
-    bool evaluates; /* on its way, beside the step that trains: only then an evaluation has room */
+    bool evaluates;     /* on its way, beside the step that trains: only then an evaluation has room */
+    tess_tensor **also; /* what other passes beside it make, over graphs that share its parameters, */
+    int alsos;          /* and how many these are */
     tess_model *model;
     tess_tokenizer *tokenizer; /* NULL: bytes */
     struct tess_chat *chat;    /* NULL: the model has no directory */
@@ -198,6 +200,8 @@ tess_status tess_run_train_step(tess_run *r, tess_step **step) TESS_NODISCARD;
 uint64_t tess_run_cpu_for(const tess_run *r, uint64_t disk);
 /* Makes the forward pass over one micro-batch; `alone`, or beside a step that trains and was made before. */
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step) TESS_NODISCARD;
+/* Makes the pass over micro-batches of r->also[k], `alone` or beside the run's own step. */
+tess_status tess_run_also_step(tess_run *r, int k, bool alone, tess_step **step) TESS_NODISCARD;
 /* Places another step that only evaluates beside the one that trains. */
 tess_status tess_run_place_beside(tess_run *r, tess_step *step) TESS_NODISCARD;
 /* Returns the least memory.cpu, in whole MiB, with which the run can be placed over a disk; 0: none is found. It is

@@ -193,6 +193,10 @@ tess_status tess_run_same(const tess_run *r, const char *command)
     list_model(&l, r->model);
     list_data(&l, "data.train", r->c->data.train);
     if (!(tess_config_held_out(r->c) > 0)) list_data(&l, "data.valid", r->c->data.valid);
+    json_t *tasks = tess_config_list(r->c->eval.tasks), *path;
+    size_t k;
+    json_array_foreach(tasks, k, path) list_file(&l, "eval.tasks", json_string_value(path), "");
+    json_decref(tasks);
     fclose(l.to);
     uint64_t bytes = l.bytes + 1;
     tess_ranks_tell(&bytes, sizeof bytes);

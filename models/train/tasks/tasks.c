@@ -2,24 +2,16 @@
  * each answer in a line of its own. */
 #include "models/text/base/text.h"
 #include "models/train/generate/texts.h"
-#include "models/train/tasks/tasks_impl.h"
+#include "models/train/loop/evaluation.h"
+#include "models/train/questions/questions.h"
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The mean of a number that each question has, and the standard error of it as a sample's. */
-struct metric {
-    const char *name;
-    double sum, squares;
-    bool perplexity; /* exp of minus the mean, in the table alone */
-};
-enum { METRICS = 4 };
-
 struct task {
     tess_questions q;
-    struct metric metric[METRICS];
-    int metrics;
+    tess_count count[TESS_COUNTS];
+    int counts;
 };
 
 /* ---- answers ---- */
@@ -53,101 +45,35 @@ static tess_status write_all(tess_questions *q, const tess_config *c)
     return status;
 }
 
-static double characters(const char *text)
+static tess_status score(tess_questions *q, const tess_config *c)
 {
-    double n = 0;
-    for (; *text; text++) n += (*text & 0xc0) != 0x80;
-    return n;
-}
-
-/* The length of a choice, its blanks in front left out: 1, or in characters, bytes or tokens. */
-static double length_of(const tess_request *r, int metric)
-{
-    const char *text = r->continuation + strspn(r->continuation, " ");
-    if (!*text) text = r->continuation;
-    return metric == 0 ? 1 : metric == 1 ? characters(text) : metric == 2 ? (double)strlen(text) : (double)r->continues;
-}
-
-/* The likeliest choice, the first of several. */
-static size_t choice(const struct task *t, const tess_question *of, int metric)
-{
-    const tess_request *r = &t->q.request[of->first];
-    size_t best = 0;
-    for (size_t k = 1; k < of->count; k++)
-        if (r[k].logprob / length_of(&r[k], metric) > r[best].logprob / length_of(&r[best], metric)) best = k;
-    return best;
-}
-
-static bool is_answer(const tess_question *of, size_t n)
-{
-    size_t i;
-    const json_t *answer;
-    json_array_foreach(of->answers, i, answer) if ((size_t)json_integer_value(answer) == n) return true;
-    return false;
-}
-
-static const char *trimmed(const char *text, size_t *n)
-{
-    const char *blank = " \t\r\n";
-    text += strspn(text, blank);
-    for (*n = strlen(text); *n && strchr(blank, text[*n - 1]);) --*n;
-    return text;
-}
-
-static bool is_written(const tess_question *of)
-{
-    size_t i, n, m;
-    const json_t *answer;
-    json_array_foreach(of->answers, i, answer)
-    {
-        const char *said = json_string_value(answer), *a = trimmed(of->written, &n), *b = trimmed(said, &m);
-        if (of->bare ? n == m && !memcmp(a, b, n) : !strcmp(of->written, said)) return true;
-    }
-    return false;
-}
-
-/* A question's number for a metric. */
-static double value_of(const struct task *t, const tess_question *of, int metric)
-{
-    const tess_request *r = &t->q.request[of->first];
-    if (t->q.kind == TESS_CHOOSES) return is_answer(of, choice(t, of, metric));
-    if (t->q.kind == TESS_CONTINUES) return metric == 0 ? r->greedy : r->logprob;
-    return is_written(of);
-}
-
-static void count(struct task *t)
-{
-    static const struct {
-        int metrics;
-        const char *name[METRICS];
-    } of[] = {[TESS_CHOOSES] = {4, {"acc", "acc_norm", "acc_bytes", "acc_tokens"}},
-              [TESS_CONTINUES] = {2, {"acc", "perplexity"}},
-              [TESS_WRITES] = {1, {"exact_match"}}};
-    t->metrics = of[t->q.kind].metrics;
-    for (int m = 0; m < t->metrics; m++) {
-        t->metric[m] = (struct metric){.name = of[t->q.kind].name[m], .perplexity = t->q.kind == TESS_CONTINUES && m};
-        for (size_t i = 0; i < t->q.count; i++) t->metric[m].sum += value_of(t, &t->q.question[i], m);
-        const double mean = t->metric[m].sum / (double)t->q.count;
-        for (size_t i = 0; i < t->q.count; i++)
-            t->metric[m].squares += pow(value_of(t, &t->q.question[i], m) - mean, 2);
-    }
+    tess_evaluation e = {.given = c, .alone = true};
+    tess_scoring *s = NULL;
+    tess_status status;
+    TESS_TRY_DONE(tess_evaluation_open(&e));
+    TESS_TRY_DONE(tess_ranks_agree(tess_scoring_new(&e.run, q, c->train_micro_batch_size_per_gpu, &s)));
+    TESS_TRY_DONE(tess_ranks_agree(tess_scoring_plan(s, true)));
+    TESS_TRY_DONE(tess_evaluation_load(&e));
+    status = tess_scoring_run(s);
+done:
+    tess_scoring_free(s);
+    tess_evaluation_close(&e);
+    tess_stop();
+    return status;
 }
 
 /* ---- what is said ---- */
 
 static void print_table(const struct task *t, FILE *out)
 {
-    const char *slash = strrchr(t->q.path, '/'), *name = slash ? slash + 1 : t->q.path, *dot = strrchr(name, '.');
-    const int length = dot && dot > name ? (int)(dot - name) : (int)strlen(name), wide = length > 4 ? length : 4;
-    const double n = (double)t->q.count;
+    const char *name;
+    const int length = tess_questions_name(&t->q, &name), wide = length > 4 ? length : 4;
     fprintf(out, "%-*s  %6s  %-11s  %10s  %10s\n", wide, "task", "n", "metric", "value", "stderr");
-    for (int m = 0; m < t->metrics; m++) {
-        const struct metric *of = &t->metric[m];
-        const double mean = of->sum / n, value = of->perplexity ? exp(-mean) : mean;
-        const double error = sqrt(of->squares / (n - 1) / n) * (of->perplexity ? value : 1);
-        fprintf(out, "%-*.*s  %6zu  %-11s  %10.6f  ", wide, length, name, t->q.count, of->name, value);
-        if (n > 1)
-            fprintf(out, "%10.6f\n", error);
+    for (int m = 0; m < t->counts; m++) {
+        const tess_count *of = &t->count[m];
+        fprintf(out, "%-*.*s  %6zu  %-11s  %10.6f  ", wide, length, name, t->q.count, of->name, of->value);
+        if (t->q.count > 1)
+            fprintf(out, "%10.6f\n", of->error);
         else
             fprintf(out, "%10s\n", "-");
     }
@@ -169,10 +95,11 @@ static json_t *line_of(const struct task *t, const tess_question *of)
     if (of->count) json_object_set(line, "tokens", tokens);
     json_decref(tokens);
     if (of->answers) json_object_set(line, "target", of->answers);
-    if (t->q.kind == TESS_CHOOSES) json_object_set_new(line, "choice", json_integer((json_int_t)choice(t, of, 0)));
-    for (int m = 0; m < t->metrics; m++)
-        if (!t->metric[m].perplexity)
-            json_object_set_new(line, t->metric[m].name, json_integer((json_int_t)value_of(t, of, m)));
+    if (t->q.kind == TESS_CHOOSES)
+        json_object_set_new(line, "choice", json_integer((json_int_t)tess_question_choice(&t->q, of, 0)));
+    for (int m = 0; m < t->counts; m++)
+        if (!t->count[m].perplexity)
+            json_object_set_new(line, t->count[m].name, json_integer((json_int_t)tess_question_value(&t->q, of, m)));
     return line;
 }
 
@@ -197,8 +124,8 @@ tess_status tess_eval_task(const tess_config *c, const char *file, const char *s
     if (status == TESS_OK && samples && !tess_rank() && !(f = fopen(samples, "w")))
         status = tess_error(TESS_INVALID, samples, "%s", strerror(errno));
     TESS_TRY_DONE(tess_ranks_agree(status));
-    TESS_TRY_DONE(t.q.kind == TESS_WRITES ? write_all(&t.q, c) : tess_questions_score(&t.q, c));
-    count(&t);
+    TESS_TRY_DONE(t.q.kind == TESS_WRITES ? write_all(&t.q, c) : score(&t.q, c));
+    t.counts = tess_questions_count(&t.q, t.count);
     if (!tess_rank()) print_table(&t, out);
     if (f) status = write_lines(&t, samples, f), f = NULL;
 done:

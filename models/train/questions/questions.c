@@ -1,6 +1,6 @@
 /* Questions out of a file: each line is one. The fields of lm-evaluation-harness's samples have their names there. */
+#include "models/train/questions/questions.h"
 #include "models/text/base/text.h"
-#include "models/train/tasks/tasks_impl.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>

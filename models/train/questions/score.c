@@ -4,8 +4,7 @@
  * anyway, are then those of requests, the sums of -log p and of tokens that are the likeliest. */
 #include "models/networks/networks.h"
 #include "models/text/base/text.h"
-#include "models/train/loop/evaluation.h"
-#include "models/train/tasks/tasks_impl.h"
+#include "models/train/questions/questions.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,12 +23,13 @@ struct bucket {
     tess_step *step;
 };
 
-struct scoring {
+struct tess_scoring {
+    tess_run *r;
     tess_questions *q;
-    tess_evaluation e;
     tess_request **by_length; /* from the longest */
     struct bucket *bucket;
     size_t buckets;
+    int also;       /* the first of its passes in r->also */
     int32_t prefix; /* what stands before a continuation without a context */
     int64_t most;   /* tokens that the model reads */
 };
@@ -45,9 +45,9 @@ static int32_t special(const tess_run *r, const json_t *of, const char *name)
 }
 
 /* The token that begins a text, else the one that ends one. */
-static tess_status find_prefix(struct scoring *s)
+static tess_status find_prefix(tess_scoring *s)
 {
-    const tess_run *r = &s->e.run;
+    const tess_run *r = s->r;
     const tess_ids *before, *behind;
     json_t *file = NULL;
     tess_tokenizer_around(r->tokenizer, &before, &behind);
@@ -62,13 +62,13 @@ static tess_status find_prefix(struct scoring *s)
 }
 
 /* What begins each text is not put before one that says it. */
-static tess_status encode(const struct scoring *s, const char *where, const char *text, size_t length, bool begins,
+static tess_status encode(const tess_scoring *s, const char *where, const char *text, size_t length, bool begins,
                           tess_ids *ids)
 {
     const tess_ids *before, *behind;
-    tess_tokenizer_around(s->e.run.tokenizer, &before, &behind);
+    tess_tokenizer_around(s->r->tokenizer, &before, &behind);
     tess_ids own = {0};
-    const tess_status status = tess_tokenizer_encode(s->e.run.tokenizer, where, text, length, &own);
+    const tess_status status = tess_tokenizer_encode(s->r->tokenizer, where, text, length, &own);
     if (begins && (!own.count || own.id[0] != s->prefix)) tess_ids_add(ids, before->id, before->count);
     tess_ids_add(ids, own.id, own.count);
     tess_ids_free(&own);
@@ -88,7 +88,7 @@ static size_t without_blanks(const char *text)
 
 /* The tokens of both texts are those of the context, without blanks at its end, and what the whole has behind as many.
  */
-static tess_status encode_pair(const struct scoring *s, const char *where, tess_request *r)
+static tess_status encode_pair(const tess_scoring *s, const char *where, tess_request *r)
 {
     tess_ids whole = {0};
     const size_t blank = without_blanks(r->context);
@@ -110,10 +110,10 @@ done:
 }
 
 /* A text that is too long loses its beginning. */
-static tess_status take_tokens(const struct scoring *s, const tess_question *of, tess_request *r)
+static tess_status take_tokens(const tess_scoring *s, const tess_question *of, tess_request *r)
 {
     char where[512];
-    const int64_t vocab = tess_model_vocab(s->e.run.model);
+    const int64_t vocab = tess_model_vocab(s->r->model);
     snprintf(where, sizeof where, "%.400s:%lld", s->q->path, (long long)of->line);
     TESS_TRY(encode_pair(s, where, r));
     if (r->continues < 1)
@@ -132,7 +132,7 @@ static tess_status take_tokens(const struct scoring *s, const tess_question *of,
     return TESS_OK;
 }
 
-static tess_status take_all_tokens(struct scoring *s)
+static tess_status take_all_tokens(tess_scoring *s)
 {
     TESS_TRY(find_prefix(s));
     for (size_t i = 0; i < s->q->count; i++) {
@@ -158,10 +158,10 @@ static int longer_first(const void *a, const void *b)
 }
 
 /* Lengths within a quarter share a step, and each step has about as many tokens. */
-static void sort(struct scoring *s)
+static void sort(tess_scoring *s, int64_t usual)
 {
     const size_t n = s->q->requests;
-    const int64_t ranks = s->e.run.evaluated, usual = s->e.given->train_micro_batch_size_per_gpu;
+    const int64_t ranks = s->r->evaluated;
     s->by_length = tess_alloc(n * sizeof *s->by_length);
     s->bucket = tess_alloc(n * sizeof *s->bucket);
     for (size_t i = 0; i < n; i++) s->by_length[i] = &s->q->request[i];
@@ -179,9 +179,9 @@ static void sort(struct scoring *s)
     }
 }
 
-static tess_status plan(struct scoring *s, struct bucket *b)
+static tess_status make_pass(const tess_scoring *s, struct bucket *b)
 {
-    tess_run *r = &s->e.run;
+    tess_run *r = s->r;
     const tess_graph_conf conf = {.dtype = r->dtype,
                                   .share = r->g,
                                   .grid = r->grid,
@@ -190,29 +190,23 @@ static tess_status plan(struct scoring *s, struct bucket *b)
     const tess_build build = {.batch = b->batch, .length = b->length, .purpose = TESS_FOR_LOSS};
     b->g = tess_graph_new(&conf);
     TESS_TRY(tess_run_at_key(tess_model_build_for(r->model, b->g, &build, &b->net)));
-    r->net = b->net; /* of the step that the run plans next */
-    r->length = b->length, r->micro_batch = b->batch;
-    return tess_run_eval_step(r, b == s->bucket, &b->step);
-}
-
-static tess_status plan_all(struct scoring *s)
-{
-    sort(s);
-    for (size_t i = 0; i < s->buckets; i++) TESS_TRY(plan(s, &s->bucket[i]));
+    r->also = tess_realloc(r->also, (size_t)(r->alsos + 1) * sizeof *r->also);
+    r->also[r->alsos++] = b->net.measured ? b->net.measured : b->net.output;
     return TESS_OK;
 }
 
-static void free_bucket(struct bucket *b)
+static tess_status make_passes(tess_scoring *s, int64_t usual)
 {
-    tess_step_free(b->step);
-    tess_graph_free(b->g);
-    b->step = NULL, b->g = NULL;
+    sort(s, usual);
+    s->also = s->r->alsos;
+    for (size_t i = 0; i < s->buckets; i++) TESS_TRY(make_pass(s, &s->bucket[i]));
+    return TESS_OK;
 }
 
 /* ---- scores ---- */
 
 /* Feeds this rank's requests of those from `at` on. */
-static tess_status feed(const struct scoring *s, const struct bucket *b, size_t at)
+static tess_status feed(const tess_scoring *s, const struct bucket *b, size_t at)
 {
     int64_t micro, micros;
     tess_step_share(b->step, &micro, &micros);
@@ -256,9 +250,9 @@ static tess_status take(const struct bucket *b, size_t at, double (*scores)[2])
     return status;
 }
 
-static tess_status score(struct scoring *s, struct bucket *b)
+static tess_status score(tess_scoring *s, struct bucket *b)
 {
-    const size_t batch = (size_t)(b->batch * s->e.run.evaluated);
+    const size_t batch = (size_t)(b->batch * s->r->evaluated);
     double(*scores)[2] = tess_alloc(b->count * sizeof *scores);
     tess_status status = TESS_OK;
     for (size_t at = 0; at < b->count; at += batch) {
@@ -278,9 +272,9 @@ done:
     return status;
 }
 
-static tess_status check_model(const struct scoring *s)
+static tess_status check_model(const tess_scoring *s)
 {
-    const tess_run *r = &s->e.run;
+    const tess_run *r = s->r;
     const char *dir = tess_model_dir(r->model) ? tess_model_dir(r->model) : "model";
     if (tess_model_batch(r->model) || tess_model_answers(r->model) != TESS_ANSWERS_NEXT)
         return tess_error(TESS_INVALID, dir, "does not go on with a text, which questions of a task ask for");
@@ -290,34 +284,37 @@ static tess_status check_model(const struct scoring *s)
     return TESS_OK;
 }
 
-static tess_status score_all(struct scoring *s)
+tess_status tess_scoring_new(tess_run *r, tess_questions *q, int64_t usual, tess_scoring **scoring)
 {
-    TESS_TRY(tess_evaluation_open(&s->e));
-    TESS_TRY(tess_ranks_agree(check_model(s)));
-    const int64_t positions = tess_model_positions(s->e.run.model);
-    s->most = positions > 0 ? positions : tess_model_trained_positions(s->e.run.model);
+    tess_scoring *s = *scoring = tess_alloc(sizeof *s);
+    *s = (tess_scoring){.r = r, .q = q};
+    TESS_TRY(check_model(s));
+    const int64_t positions = tess_model_positions(r->model);
+    s->most = positions > 0 ? positions : tess_model_trained_positions(r->model);
     if (s->most <= 0) s->most = USUAL;
-    TESS_TRY(tess_ranks_agree(take_all_tokens(s)));
-    TESS_TRY(tess_ranks_agree(plan_all(s)));
-    TESS_TRY(tess_evaluation_load(&s->e));
+    TESS_TRY(take_all_tokens(s));
+    return make_passes(s, usual);
+}
+
+tess_status tess_scoring_plan(tess_scoring *s, bool alone)
+{
+    for (size_t i = 0; i < s->buckets; i++)
+        TESS_TRY(tess_run_also_step(s->r, s->also + (int)i, alone && i == 0, &s->bucket[i].step));
+    return TESS_OK;
+}
+
+tess_status tess_scoring_run(tess_scoring *s)
+{
     tess_bar_begin("scoring", (double)s->q->requests);
     tess_status status = TESS_OK;
-    for (size_t i = 0; i < s->buckets && status == TESS_OK; i++) {
-        status = score(s, &s->bucket[i]);
-        free_bucket(&s->bucket[i]);
-    }
+    for (size_t i = 0; i < s->buckets && status == TESS_OK; i++) status = score(s, &s->bucket[i]);
     tess_bar_end();
     return status;
 }
 
-tess_status tess_questions_score(tess_questions *q, const tess_config *c)
+void tess_scoring_free(tess_scoring *s)
 {
-    struct scoring s = {.q = q, .e = {.given = c, .alone = true}};
-    const tess_status status = score_all(&s);
-    for (size_t i = 0; i < s.buckets; i++) free_bucket(&s.bucket[i]);
-    free(s.bucket);
-    free(s.by_length);
-    tess_evaluation_close(&s.e);
-    tess_stop();
-    return status;
+    for (size_t i = 0; s && i < s->buckets; i++) tess_step_free(s->bucket[i].step), tess_graph_free(s->bucket[i].g);
+    if (s) free(s->bucket), free(s->by_length);
+    free(s);
 }
