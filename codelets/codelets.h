@@ -511,7 +511,7 @@ typedef struct tess_copy_arg {
 } tess_copy_arg;
 extern tess_codelet tess_copy[]; /* [TESS_F32], but of any bytes: x, y */
 
-/* ---- optimizer.c, and a file an optimizer: adamw.c, sgd.c, lion.c, adagrad.c, muon.c ---- */
+/* ---- optimizer.c, and a file an optimizer: adamw.c, sgd.c, lion.c, adagrad.c, muon.c, adafactor.c ---- */
 enum { TESS_MOMENTS_MOST = 2 }; /* there is room for; how many an optimizer has its description says */
 
 typedef struct tess_whole_arg tess_whole_arg;
@@ -528,7 +528,10 @@ typedef struct tess_optimizer_kind {
     tess_codelet *whole;                                   /* [TESS_F32] and [TESS_BF16]; see tess_whole_arg */
     tess_codelet *apply;                                   /* [TESS_F32] only */
     size_t (*room)(const tess_whole_arg *a, tess_dtype t); /* bytes that `whole` has beside */
-    double (*stretch)(const tess_optimizer *o, double rows, double columns); /* as PyTorch has the matrix */
+    double (*stretch)(const tess_optimizer *o, double rows, double columns); /* as PyTorch has the matrix; or NULL */
+    /* Numbers of a row: of the matrix, where it comes together, and of its moments, which `update` and `apply` then
+     * both have, the former with the parameter f32 in the place of the copy; NULL: as many as columns. */
+    int64_t (*stride)(int64_t rows, int64_t columns), (*width)(int64_t rows, int64_t columns);
     const struct tess_optimizer_kind *others;      /* what has the parameters that are no hidden matrices */
     tess_status (*check)(const tess_optimizer *o); /* numbers that cannot be are TESS_INVALID */
 } tess_optimizer_kind;
@@ -572,6 +575,7 @@ void tess_kept_write(const tess_kept *k, void *kept, int64_t of, bool positive, 
 typedef struct tess_update_arg {
     int64_t n;
     int64_t at_master, at_gradient, at_copy; /* elements of those buffers that come before */
+    int64_t columns;                         /* of n */
     const tess_optimizer *optimizer;
     int moments;
     double weight_decay; /* of this parameter */
@@ -585,7 +589,7 @@ typedef struct tess_update_arg {
     const char *name;
 } tess_update_arg;
 
-/* Of a whole matrix, where `update` of its tiles had a matrix f32 (rows,columns) in the place of the master, and
+/* Of a whole matrix, where `update` of its tiles had a matrix f32 (rows,stride) in the place of the master, and
  * `apply` will have it in the place of the gradient: the matrix, room, loss, norm. */
 struct tess_whole_arg {
     tess_update_arg update;

@@ -17,6 +17,7 @@ typedef enum tess_optimizer_type {
     TESS_OPTIMIZER_LION,
     TESS_OPTIMIZER_ADAGRAD,
     TESS_OPTIMIZER_MUON,
+    TESS_OPTIMIZER_ADAFACTOR,
     TESS_OPTIMIZERS
 } tess_optimizer_type;
 
@@ -44,6 +45,9 @@ typedef struct tess_optimizer {
     tess_keeping keeping;       /* the format of the moments */
     int ns_steps;               /* Muon: iterations that make a matrix orthogonal */
     bool match_rms;             /* Muon: steps are as long as AdamW's: torch's adjust_lr_fn "match_rms_adamw" */
+    /* Adafactor, as transformers has it: eps is what squares have added to them. */
+    double eps2, clip_threshold, decay_rate; /* eps2: the least size of a parameter */
+    bool scale_parameter, relative_step, warmup_init;
 } tess_optimizer;
 
 /* Each returns an optimizer with the numbers that PyTorch (Lion: DeepSpeed) gives it by default, without weight decay
@@ -53,6 +57,8 @@ tess_optimizer tess_adamw(void);
 tess_optimizer tess_sgd(double momentum);
 tess_optimizer tess_lion(void);
 tess_optimizer tess_adagrad(void);
+/* Returns Adafactor with transformers' numbers; the learning rate is the most that relative steps have, 1e-2 there. */
+tess_optimizer tess_adafactor(void);
 /* Returns Muon, which has hidden matrices (tess_param_set_hidden), with AdamW for all else. */
 tess_optimizer tess_muon(void);
 

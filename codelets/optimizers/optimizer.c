@@ -51,6 +51,17 @@ tess_optimizer tess_muon(void)
     return o;
 }
 
+tess_optimizer tess_adafactor(void)
+{
+    return (tess_optimizer){.type = TESS_OPTIMIZER_ADAFACTOR,
+                            .eps = 1e-30,
+                            .eps2 = 1e-3,
+                            .clip_threshold = 1,
+                            .decay_rate = -0.8,
+                            .scale_parameter = true,
+                            .relative_step = true};
+}
+
 const tess_optimizer_kind *tess_optimizer_kind_of(const tess_optimizer *o)
 {
     return o->type >= 0 && o->type < TESS_OPTIMIZERS ? kinds[o->type] : NULL;

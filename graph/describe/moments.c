@@ -20,10 +20,27 @@ uint32_t tess_param_stream(const tess_tensor *p)
 
 tess_kept tess_param_kept(const tess_tensor *p)
 {
-    const int64_t width = p->dim[1], whole = p->cut->whole[1];
+    const int64_t width = tess_param_part_width(p, TESS_MOMENT1), whole = p->cut->whole[1];
     const bool fewer = p->rank == 2 && whole >= TESS_KEEP_WIDTH && !p->held->on.strips;
     return (tess_kept){
         .as = fewer ? p->held->keeping : TESS_KEEP_F32, .width = width, .whole = whole, .column = p->held->on.col0};
+}
+
+int64_t tess_param_part_width(const tess_tensor *p, tess_part part)
+{
+    return part != TESS_MASTER && p->held->width ? p->held->width : p->dim[1];
+}
+
+double tess_graph_moments(const tess_graph *g)
+{
+    double n = 0;
+    for (int k = 0; k < g->params; k++) {
+        const tess_tensor *p = g->param[k];
+        if (tess_is_frozen(p) || tess_is_state(p)) continue;
+        const int moments = p->held->optimizer ? p->held->moments : tess_optimizer_moments(unsaid());
+        n += moments * (double)p->cut->whole[0] * (double)(p->held->width ? p->held->width : p->cut->whole[1]);
+    }
+    return n;
 }
 
 /* Whether all that reads it multiplies by it, and something does. */
@@ -104,6 +121,10 @@ tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool tra
                           "optimizer)",
                           kind->name, p->name);
     const float begins = kind->begins ? (float)kind->begins(o) : 0;
+    if (kind->width && p->nd && p->nd->rank > 2)
+        return tess_error(TESS_INVALID, "optimizer",
+                          "%s has means of rows and columns, and %s has %d dimensions (AdamW)", kind->name, p->name,
+                          p->nd->rank);
     if (h->optimizer && (h->trained || !trains)) {
         if (!trains ||
             (h->optimizer == kind && h->moments == moments && h->begins == begins && h->keeping == o->keeping))
@@ -127,6 +148,7 @@ tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool tra
             "has moments already, kept otherwise than this step keeps them (make the step before they are "
             "loaded or written)");
     h->keeping = o->keeping;
+    h->width = kind->width ? kind->width(p->dim[0] / p->cut->members, p->dim[1]) : 0;
     if (!h->optimizer || !same) make(p, moments);
     h->optimizer = kind;
     h->begins = begins;

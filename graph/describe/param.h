@@ -78,6 +78,7 @@ struct tess_param {
     bool trained;         /* a step trains it */
     const tess_optimizer_kind *optimizer; /* the optimizer that its moments are for; NULL: there are none yet */
     int moments;
+    int64_t width;        /* numbers that a row has in them; 0: as many as columns */
     tess_keeping keeping; /* the format of its moments */
     float begins;         /* the first value of its moments */
     bool own_rates;       /* lr_scale and weight_decay hold in place of the step's */

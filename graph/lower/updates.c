@@ -77,12 +77,14 @@ static tess_update_arg *arg_of(tess_lower *L, const tess_tensor *p, const struct
                     .optimizer = o, .moments = p->held->moments, .weight_decay = tess_param_decay(p, o),
                     .lr_scale = p->held->own_rates ? p->held->lr_scale : 1, .clip = norm != NULL,
                     .skips = L->conf->skips, .late = L->late_norm && norm == L->late_norm, .kept = kept_of(p, s),
-                    .name = p->name, .at_master = s->master ? 0 : s->at, .at_copy = s->weight ? 0 : s->at);
+                    .name = p->name, .at_master = s->master ? 0 : s->at, .at_copy = s->weight ? 0 : s->at,
+                    .columns = p->dim[1]);
 }
 
-/* An update of a state, whose gradient is in `grad`. */
+/* An update of a state, whose gradient is in `grad`; `more`, unless NULL, stands in the place of the copy. */
 static void emit_update(tess_lower *L, const tess_tensor *p, const struct tess_state *s, tess_codelet *cl,
-                        tess_update_arg *a, tess_use master, tess_tile *grad, tess_tile *norm, tess_tile *loss)
+                        tess_update_arg *a, tess_use master, tess_tile *grad, tess_tile *norm, tess_tile *loss,
+                        tess_tile *more)
 {
     tess_tile *weight = s->weight ? s->weight : p->held->tile[s->tile].weight;
     tess_use use[5 + TESS_MOMENTS_MOST] = {master};
@@ -91,6 +93,7 @@ static void emit_update(tess_lower *L, const tess_tensor *p, const struct tess_s
     use[n++] = (tess_use){grad, TESS_R};
     use[n++] = (tess_use){loss, TESS_R};
     use[n++] = (tess_use){norm ? norm : s->norm, TESS_R};
+    if (more) use[n++] = (tess_use){more, TESS_R};
     if (a->copy != TESS_F32) use[n++] = (tess_use){weight, p->held->on.sliced && !s->weight ? TESS_RW : TESS_W};
     tess_emit(L, &cl[TESS_F32], a, use, n);
 }
@@ -102,7 +105,7 @@ static tess_use master_of(const tess_tensor *p, const struct tess_state *s)
 
 static void update(tess_lower *L, tess_tensor *p, struct tess_state *s, tess_tile *norm, tess_tile *loss)
 {
-    emit_update(L, p, s, p->held->optimizer->update, arg_of(L, p, s, norm), master_of(p, s), s->sum, norm, loss);
+    emit_update(L, p, s, p->held->optimizer->update, arg_of(L, p, s, norm), master_of(p, s), s->sum, norm, loss, NULL);
 }
 
 /* ---- whole matrices ---- */
@@ -112,7 +115,8 @@ static void update(tess_lower *L, tess_tensor *p, struct tess_state *s, tess_til
 struct matrix {
     tess_tensor *p;
     int64_t row, rows, tile, end; /* its rows of the parameter, and their tiles */
-    tess_tile *x;                 /* f32 (rows, columns) */
+    int64_t stride;
+    tess_tile *x; /* f32 (rows, stride) */
     int maker;
     bool begun; /* something is in x */
 };
@@ -138,12 +142,12 @@ static tess_use in_matrix(struct matrix *m)
     return use;
 }
 
-/* Elements of the matrix before a row of one of the parameter's tiles. */
+/* Elements of x before a row of one of the parameter's tiles. */
 static int64_t before(const struct matrix *m, int64_t tile, int64_t row)
 {
     int64_t first, count;
     tess_param_rows(m->p, tile, &first, &count);
-    return (first + row - m->row) * m->p->dim[1];
+    return (first + row - m->row) * m->stride;
 }
 
 /* The slices that others own go to the maker, or back. */
@@ -163,7 +167,7 @@ static void exchange(tess_lower *L, struct matrix *m, bool back)
                             tess_grid_peer(L->grid, mine == m->maker ? slice.owner : m->maker),
                             tess_grid_tag(m->p, j, s, TESS_TAG_TOTAL), sends,
                             (size_t)before(m, j, slice.row) * sizeof(float),
-                            (size_t)(slice.rows * m->p->dim[1]) * sizeof(float));
+                            (size_t)(slice.rows * m->stride) * sizeof(float));
         }
     tess_parcel_send(L, &parts);
     L->lane = TESS_LANE_STEP;
@@ -178,6 +182,8 @@ static void orthogonalise(tess_lower *L, struct matrix *m, tess_tile *norm, tess
                                             .optimizer = &L->conf->optimizer,
                                             .clip = true,
                                             .skips = L->conf->skips,
+                                            .weight_decay = tess_param_decay(m->p, &L->conf->optimizer),
+                                            .lr_scale = m->p->held->own_rates ? m->p->held->lr_scale : 1,
                                             .name = m->p->name});
     tess_tile *room = take_turns(L, kind->room(a, t), "room of a matrix");
     L->recomputing = true; /* its work is not the model's */
@@ -196,13 +202,16 @@ static void update_matrix(tess_lower *L, struct matrix *m, tess_tile *norm, tess
                   end = h->tile[m->end - 1].first_state + h->tile[m->end - 1].states;
     m->maker = shared ? L->matrices++ % L->grid->data : tess_grid_data(L->grid);
     if (first == end && m->maker != tess_grid_data(L->grid)) return;
-    m->x = take_turns(L, (size_t)(m->rows * p->dim[1]) * sizeof(float), "a whole matrix");
+    m->stride = kind->stride ? kind->stride(m->rows, p->dim[1]) : p->dim[1];
+    m->x = take_turns(L, (size_t)(m->rows * m->stride) * sizeof(float), "a whole matrix");
     for (int64_t k = first; k < end; k++) {
         const struct tess_state *s = &h->state[k];
         tess_update_arg *a = arg_of(L, p, s, norm);
         a->copy = TESS_F32;
+        a->at_copy = a->at_master;
         a->at_master = before(m, s->tile, s->row);
-        emit_update(L, p, s, kind->update, a, in_matrix(m), s->sum, norm, loss);
+        emit_update(L, p, s, kind->update, a, in_matrix(m), s->sum, norm, loss,
+                    kind->width ? master_of(p, s).tile : NULL);
     }
     if (shared) exchange(L, m, false);
     if (m->maker == tess_grid_data(L->grid)) orthogonalise(L, m, norm, loss);
@@ -210,11 +219,11 @@ static void update_matrix(tess_lower *L, struct matrix *m, tess_tile *norm, tess
     for (int64_t k = first; k < end; k++) {
         const struct tess_state *s = &h->state[k];
         tess_update_arg *a = arg_of(L, p, s, norm);
-        a->moments = 0;
-        a->kept = (tess_kept){0};
+        if (!kind->width) a->moments = 0, a->kept = (tess_kept){0};
         a->at_gradient = before(m, s->tile, s->row);
-        a->stretch = kind->stretch(a->optimizer, h->turned ? across : down, h->turned ? down : across);
-        emit_update(L, p, s, kind->apply, a, master_of(p, s), m->x, norm, loss);
+        if (kind->stretch)
+            a->stretch = kind->stretch(a->optimizer, h->turned ? across : down, h->turned ? down : across);
+        emit_update(L, p, s, kind->apply, a, master_of(p, s), m->x, norm, loss, NULL);
     }
 }
 

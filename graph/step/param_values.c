@@ -184,6 +184,13 @@ tess_piece tess_param_piece(const tess_tensor *p, int64_t piece)
     return piece >= 0 && piece < tess_param_pieces(p) ? p->held->piece[piece].piece : (tess_piece){0};
 }
 
+tess_piece tess_param_part_piece(const tess_tensor *p, int64_t piece, tess_part part)
+{
+    tess_piece q = tess_param_piece(p, piece);
+    if (part != TESS_MASTER && p->held->width) q.cols = p->held->width;
+    return q;
+}
+
 static tess_tile *part_of(const tess_tensor *p, int64_t piece, tess_part part)
 {
     const struct tess_state *s = &p->held->state[p->held->piece[piece].state];
@@ -264,9 +271,10 @@ static tess_status fill_part(tess_tensor *p, int64_t piece, tess_part part)
 }
 
 /* The elements before a piece in its part's tile. */
-static int64_t start_of(const struct tess_placed_piece *h, const struct tess_state *s, tess_part part)
+static int64_t start_of(const tess_tensor *p, const struct tess_placed_piece *h, tess_part part)
 {
-    return (part == TESS_MASTER ? before_master(s) : 0) + h->at;
+    if (part == TESS_MASTER) return before_master(&p->held->state[h->state]) + h->at;
+    return p->held->width ? h->at / p->dim[1] * p->held->width : h->at;
 }
 
 /* Has the program a piece, as it is kept: at `at`, elements of *tile before it. */
@@ -283,7 +291,7 @@ static tess_status hold_piece(tess_tensor *p, int64_t piece, tess_part part, int
                           (long long)tess_param_pieces(p), (int)part, mode);
     struct tess_placed_piece *h = &p->held->piece[piece];
     struct tess_state *s = &p->held->state[h->state];
-    *at = start_of(h, s, part);
+    *at = start_of(p, h, part);
     bool inside = part == TESS_MASTER && !s->master && !s->weight && p->held->on.sliced;
     bool covers = !inside && h->piece.rows == s->rows;
     if (part != TESS_MASTER) TESS_TRY(tess_param_moments(p, NULL, false));
@@ -367,7 +375,7 @@ tess_status tess_param_lend(tess_tensor *p, int64_t piece, tess_part part, tess_
         return tess_error(TESS_INVALID, p->name, "is held in %s, which cannot be lent (map it)",
                           tess_dtype_name(type_of(p)));
     TESS_TRY(hold_piece(p, piece, part, TESS_R, &tile, &at, &raw));
-    const tess_piece where = p->held->piece[piece].piece;
+    const tess_piece where = tess_param_part_piece(p, piece, part);
     *out = (tess_lent){.handle = tess_tile_handle(tile),
                        .dtype = part == TESS_MASTER ? type_of(p) : tess_param_part_dtype(p, part),
                        .at = at,
@@ -393,7 +401,7 @@ bool tess_param_borrow(const tess_tensor *p, int64_t piece, tess_part part, tess
     tess_tile *tile = part_of(p, piece, part);
     const bool late = tess_graph_owner(p->g)->pending, away = tess_tile_home(tile) != TESS_TIER_CPU;
     const bool due = late && !tess_is_frozen(p) && !(p->held->optimizer && p->held->optimizer->whole);
-    *out = (tess_borrowed){.of = p, .piece = piece, .part = part, .at = start_of(h, &p->held->state[h->state], part)};
+    *out = (tess_borrowed){.of = p, .piece = piece, .part = part, .at = start_of(p, h, part)};
     out->lending.tile = tile;
     out->lending.when = due ? TESS_LENT_BEHIND : away ? TESS_LENT_BEFORE : TESS_LENT_NOW;
     return p->held->state[h->state].begun[part] && tess_gpus() == 0 && !(away && tess_is_frozen(p));

@@ -107,9 +107,11 @@ void tess_piece_sums_add(tess_piece_sums *sums, int64_t at, int64_t n, const flo
 /* Writes and reads a parameter's part as these do, not turned, and adds to `sums` what this rank is to write of it. */
 tess_status tess_pieces_write_summed(tess_safetensors_writer *w, size_t tensor, tess_tensor *p, tess_part part,
                                      tess_piece_sums *sums) TESS_NODISCARD;
-/* Writes the values of one piece. */
+/* Stores the shape that a part of a parameter has in files, and returns its rank. */
+int tess_part_shape(const tess_tensor *p, tess_part part, int64_t shape[3]);
+/* Writes the values of a part of one piece. */
 tess_status tess_piece_write(tess_safetensors_writer *w, size_t tensor, const tess_tensor *p, int64_t piece,
-                             const float *values, tess_piece_sums *sums) TESS_NODISCARD;
+                             tess_part part, const float *values, tess_piece_sums *sums) TESS_NODISCARD;
 tess_status tess_pieces_read_summed(const tess_safetensor *t, tess_tensor *p, tess_part part,
                                     tess_piece_sums *sums) TESS_NODISCARD;
 /* Checks that a file's tensor has that shape, turned or not. */

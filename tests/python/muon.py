@@ -41,9 +41,9 @@ def optimizers(model, p):
             torch.optim.AdamW(rest, lr=p.get("adam_lr", p["lr"]), weight_decay=decay, betas=p.get("betas", (0.9, 0.999)))]
 
 
-def run_torch(model, p, clip, steps):
+def run_torch(model, of, clip, steps):
     tokens = torch.tensor(list(TEXT.read_bytes()))
-    of, rows = optimizers(model, p), []
+    rows = []
     for step in range(steps):
         at = torch.arange(BATCH)[:, None] * LENGTH + step * BATCH * LENGTH + torch.arange(LENGTH + 1)
         x = tokens[at]
@@ -58,10 +58,10 @@ def run_torch(model, p, clip, steps):
     return rows
 
 
-def run_tessera(command, directory, p, clip, steps, *more):
+def run_tessera(command, directory, p, clip, steps, *more, kind="Muon"):
     config = {"model": "model", "steps": steps, "train_batch_size": BATCH, "overwrite": True, "output": "out",
               "data": {"train": str(TEXT.resolve()), "seq_length": LENGTH, "shuffle": False}, "save_dtype": "fp32",
-              "optimizer": {"type": "Muon", "params": p}, "gradient_clipping": clip}
+              "optimizer": {"type": kind, "params": p}, "gradient_clipping": clip}
     (directory / "run.json").write_text(json.dumps(config))
     done = subprocess.run([command, "train", "run.json", *more], cwd=directory, capture_output=True, text=True)
     if done.returncode:
@@ -84,7 +84,7 @@ def compare(name, command, steps):
         model.save_pretrained(to / "model")
         ours, weights = run_tessera(command, to, p, clip, steps)
         with unittest.mock.patch.object(torch.Tensor, "bfloat16", lambda t: t.clone()):
-            theirs = run_torch(model, p, clip, steps)
+            theirs = run_torch(model, optimizers(model, p), clip, steps)
         loss, norm = distance(ours, theirs)
         state = {n: w for n, w in model.state_dict().items() if w.ndim == 2}
         weight = max((w - state[n]).abs().max().item() / state[n].abs().max().item() for n, w in weights.items() if n in state)
@@ -92,7 +92,7 @@ def compare(name, command, steps):
               f"loss, {norm:.1e} of the norm, {weight:.1e} of a matrix")
         model.load_state_dict(drawn)
         half, _ = run_tessera(command, to, p, clip, steps, "bf16.enabled=true")
-        print(f"    bf16: off by at most {distance(half, run_torch(model, p, clip, steps))[0]:.1e} of the loss")
+        print(f"    bf16: off by at most {distance(half, run_torch(model, optimizers(model, p), clip, steps))[0]:.1e} of the loss")
         return loss < 1e-5
 
 

@@ -113,20 +113,28 @@ static void add_sums(tess_piece_sums *sums, tess_piece q, int64_t width, const f
         tess_piece_sums_add(sums, (q.row + r) * width + q.col, q.cols, data + r * q.cols);
 }
 
-static int64_t width_of(const tess_tensor *p)
+int tess_part_shape(const tess_tensor *p, tess_part part, int64_t shape[3])
+{
+    const int rank = tess_tensor_shape(p, shape);
+    const int64_t width = tess_param_part_width(p, part), columns = tess_param_part_width(p, TESS_MASTER);
+    if (rank == 2 && width != columns) shape[1] = width;
+    return rank;
+}
+
+static int64_t width_of(const tess_tensor *p, tess_part part)
 {
     int64_t shape[3];
-    return tess_tensor_shape(p, shape) == 2 ? shape[1] : 1;
+    return tess_part_shape(p, part, shape) == 2 ? shape[1] : 1;
 }
 
 static tess_status write_straight(tess_safetensors_writer *w, const struct within *in, tess_tensor *p, tess_part part,
                                   int64_t piece)
 {
-    tess_piece q = tess_param_piece(p, piece);
+    tess_piece q = tess_param_part_piece(p, piece, part);
     float *data;
     TESS_TRY(tess_param_map(p, piece, part, TESS_R, &data));
     const size_t tensor = in->tensor + (size_t)(q.row / in->rows);
-    if (in->sums) add_sums(in->sums, q, width_of(p), data);
+    if (in->sums) add_sums(in->sums, q, width_of(p, part), data);
     tess_status status = tess_safetensors_write(w, tensor, q.row % in->rows, q.rows, q.col, q.cols, data);
     tess_param_unmap(p, piece, part);
     return status;
@@ -164,10 +172,10 @@ tess_status tess_pieces_write_summed(tess_safetensors_writer *w, size_t tensor, 
 }
 
 tess_status tess_piece_write(tess_safetensors_writer *w, size_t tensor, const tess_tensor *p, int64_t piece,
-                             const float *values, tess_piece_sums *sums)
+                             tess_part part, const float *values, tess_piece_sums *sums)
 {
-    const tess_piece q = tess_param_piece(p, piece);
-    add_sums(sums, q, width_of(p), values);
+    const tess_piece q = tess_param_part_piece(p, piece, part);
+    add_sums(sums, q, width_of(p, part), values);
     return tess_safetensors_write(w, tensor, q.row, q.rows, q.col, q.cols, values);
 }
 
@@ -244,7 +252,7 @@ static tess_status read_rows(const tess_safetensor *t, tess_tensor *p, tess_part
 {
     int64_t width = t->rank == 2 ? t->dims[1] : 1;
     for (int64_t i = 0; i < tess_param_pieces(p); i++) {
-        tess_piece q = tess_param_piece(p, i);
+        tess_piece q = tess_param_part_piece(p, i, part);
         float *data;
         bool taken = false;
         if (q.row < row || q.row >= row + rows) continue;

@@ -1,6 +1,7 @@
 /* The states of a graph's parameters to and from files: each parameter's master weights, and the moments of the
- * optimizer that trains it (NAME.exp_avg and NAME.exp_avg_sq for AdamW), all of shape (rows, columns). A network needs
- * nothing else from a checkpoint; training writes the rest and makes it whole (train/checkpoint/checkpoint.h). */
+ * optimizer that trains it (NAME.exp_avg and NAME.exp_avg_sq for AdamW), of shape (rows, columns) but for Adafactor's.
+ * A network needs nothing else from a checkpoint; training writes the rest and makes it whole
+ * (train/checkpoint/checkpoint.h). */
 #include "models/networks/model/model.h"
 #include <errno.h>
 #include <glob.h>
@@ -160,7 +161,7 @@ static void declare(tess_states_writing *s)
         const tess_tensor *p = tess_graph_param(s->g, k);
         for (int part = 0; part < parts_of(p, s->of); part++) {
             int64_t shape[3];
-            const int rank = tess_tensor_shape(p, shape);
+            const int rank = tess_part_shape(p, (tess_part)part, shape);
             char *name = tess_states_name(p, (tess_part)part);
             tess_safetensors_declare_floats(s->writer, name, stored_as[tess_param_part_dtype(p, (tess_part)part)], rank,
                                             shape);
@@ -320,7 +321,7 @@ static tess_status read_part(const tess_safetensors *set, const char *path, tess
                              tess_piece_sums *sums)
 {
     int64_t shape[3];
-    int rank = tess_tensor_shape(p, shape);
+    int rank = tess_part_shape(p, part, shape);
     char *name = tess_states_name(p, part);
     const tess_safetensor *t = tess_safetensors_find(set, name);
     tess_status status = TESS_OK;

@@ -66,8 +66,8 @@ static struct lent *take(tess_beside *b)
 static tess_status write_one(const struct lent *k, float *room)
 {
     if (!k->of.lending.data) return tess_error(TESS_FAILED, "checkpoint", "the step beside it failed");
-    return tess_piece_write(k->with->writer, k->tensor, k->param, k->of.piece, tess_borrowed_values(&k->of, room),
-                            k->sums);
+    return tess_piece_write(k->with->writer, k->tensor, k->param, k->of.piece, k->of.part,
+                            tess_borrowed_values(&k->of, room), k->sums);
 }
 
 static void *write_ready(void *beside)
@@ -98,7 +98,7 @@ static tess_status write_now(tess_beside *b, size_t tensor, tess_tensor *p, int6
 {
     float *data;
     TESS_TRY(tess_param_map(p, piece, part, TESS_R, &data));
-    const tess_status status = tess_piece_write(b->writer, tensor, p, piece, data, sums);
+    const tess_status status = tess_piece_write(b->writer, tensor, p, piece, part, data, sums);
     tess_param_unmap(p, piece, part);
     return status;
 }

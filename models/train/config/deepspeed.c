@@ -170,19 +170,27 @@ void tess_config_say_auto(tess_config *c)
 
 /* ---- what follows ---- */
 
+/* Adafactor's then go by the step, and lr is the most that they are. */
+static bool are_relative(const tess_config *c)
+{
+    return c->optimizer.type == TESS_OPTIMIZER_ADAFACTOR && c->optimizer.params.relative_step;
+}
+
 /* Who goes on from weights and writes "auto", or no rate at all, has transformers' Trainer in mind, which takes 5e-5,
  * and no warmup for "auto". A model that is drawn keeps the defaults. */
 static void resolve_rate(tess_config *c)
 {
     c->notes->has_weights = c->model && !c->weights && tess_weights_there(c->model);
     if (!c->notes->has_weights) return;
-    if (tess_key_how(c, "optimizer.params.lr") != TESS_KEY_GIVEN) c->optimizer.params.lr = 5e-5;
+    if (tess_key_how(c, "optimizer.params.lr") != TESS_KEY_GIVEN && !are_relative(c))
+        c->optimizer.params.lr = 5e-5;
     if (tess_key_how(c, "scheduler.params.warmup_num_steps") == TESS_KEY_AUTO) c->scheduler.params.warmup_num_steps = 0;
 }
 
 void tess_config_say_rate(const tess_config *c)
 {
-    if (c->notes->has_weights && tess_key_how(c, "optimizer.params.lr") == TESS_KEY_PRESET)
+    if (c->notes->has_weights && tess_key_how(c, "optimizer.params.lr") == TESS_KEY_PRESET &&
+        !are_relative(c))
         tess_note("%s: optimizer.params.lr: %g, since the model has weights (1e-3 is the default of one that is drawn)",
                   c->file, c->optimizer.params.lr);
 }

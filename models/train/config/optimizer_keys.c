@@ -72,12 +72,12 @@ tess_status tess_config_resolve_muon(tess_config *c)
             REFUSE(c, k ? "optimizer.params.adam_lr" : "optimizer.params.muon_lr",
                    "%g, but lr is 0, and the two move alike (lr above 0)", *of[k]);
     }
-    if (c->optimizer.type == TESS_OPTIMIZER_MUON && c->parallel.tensor > 1)
-        REFUSE(
-            c, "parallel.tensor",
-            "%lld, but Muon updates whole matrices (1, with data-parallel ranks, a pipeline or sequences, or another "
-            "optimizer.type)",
-            (long long)c->parallel.tensor);
+    const int type = c->optimizer.type;
+    if ((type == TESS_OPTIMIZER_MUON || type == TESS_OPTIMIZER_ADAFACTOR) && c->parallel.tensor > 1)
+        REFUSE(c, "parallel.tensor",
+               "%lld, but %s updates whole matrices (1, with data-parallel ranks, a pipeline or sequences, or another "
+               "optimizer.type)",
+               (long long)c->parallel.tensor, optimizers[type].name);
     return TESS_OK;
 }
 

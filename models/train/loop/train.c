@@ -169,9 +169,7 @@ static double values_of(const struct training *t)
 /* Values that a checkpoint holds. */
 static double states_of(const struct training *t)
 {
-    int moments;
-    tess_graph_optimizer(t->run.g, &moments);
-    return values_of(t) + moments * (double)tess_graph_trained_elements(t->run.g);
+    return values_of(t) + tess_graph_moments(t->run.g);
 }
 
 /* Of a run that dies, rather than ends. */

@@ -100,10 +100,7 @@ static uint64_t model_bytes(const tess_run *r, int64_t values)
 static uint64_t checkpoint_bytes(const tess_run *r, int64_t values)
 {
     static const int bytes[] = {[TESS_STATES_FP32] = 4, [TESS_STATES_BF16] = 2, [TESS_STATES_8BIT] = 1};
-    int moments;
-    tess_graph_optimizer(r->g, &moments);
-    return 4 * (uint64_t)values +
-           (uint64_t)(moments * bytes[r->c->optimizer_states]) * (uint64_t)tess_graph_trained_elements(r->g);
+    return 4 * (uint64_t)values + (uint64_t)(bytes[r->c->optimizer_states] * tess_graph_moments(r->g));
 }
 
 /* How many checkpoints there are beside those that lie there already: a new one is whole before an old one goes. */

@@ -42,6 +42,12 @@ static tess_optimizer optimizer_of(const tess_config *c)
                             .lr_decay = c->optimizer.params.lr_decay,
                             .initial = c->optimizer.params.initial_accumulator_value,
                             .ns_steps = (int)c->optimizer.params.ns_steps,
+                            .eps2 = c->optimizer.params.eps2,
+                            .clip_threshold = c->optimizer.params.clip_threshold,
+                            .decay_rate = c->optimizer.params.decay_rate,
+                            .scale_parameter = c->optimizer.params.scale_parameter,
+                            .relative_step = c->optimizer.params.relative_step,
+                            .warmup_init = c->optimizer.params.warmup_init,
                             .match_rms = c->optimizer.params.adjust_lr_fn,
                             .keeping = keeping[c->optimizer_states]};
 }
