@@ -1,7 +1,7 @@
 /* adafactor: transformers' Adafactor on a whole matrix (R,C), and on a vector, which is one of one column. Of second
  * moments it keeps the means of rows, R, and of columns, C. A state has those of its own rows; of the columns' mean it
- * has a share, so many a row that R rows have them all: its moments are f32 (R, 1 + ceil(C / R)), and lie, travel and
- * are saved with the rows, whoever has these.
+ * has a share, a few a row: its moments are f32 (R, 1 + ceil(C / R)), and lie, travel and are saved with the rows,
+ * whoever has these.
  *
  * Rows of states come together in one tile as they are for Muon, each with its moments and two numbers behind it. There
  * the means go on, the gradient is divided by their roots, and its own root mean square, and the parameter's, say how

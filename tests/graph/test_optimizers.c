@@ -1,5 +1,5 @@
-/* Each optimizer, 50 steps beside torch's, or DeepSpeed's, of the same name: losses and what the parameters come to be;
- * what is held for it; and what a program may get wrong. */
+/* Each optimizer, 50 steps beside torch's, DeepSpeed's or transformers', of the same name: losses and what the
+ * parameters come to be; what is held for it; and what a program may get wrong. */
 #define CHECK_MAIN
 #include "tests/graph/params.h"
 
@@ -154,6 +154,43 @@ TEST(muon_has_hidden_matrices)
         tess_step_free(s);
         tess_graph_free(n.g);
     }
+}
+
+/* A row has its own mean and a share of the columns': V rows of C columns one, C rows two; a vector's are its squares'.
+ */
+TEST(adafactor_has_means_of_rows_and_columns)
+{
+    OK(tess_start(&TESS_MACHINE_DEFAULT));
+    struct net n = make_of(40);
+    tess_step *s;
+    tess_holds plan;
+    tess_lent lent;
+    const int64_t width[] = {1 + 4, 1 + 1, 1, 1 + 4}; /* 40 columns over 11 rows, over 40 */
+    const tess_step_conf conf = {.train = true, .optimizer = tess_adafactor()};
+    OK(tess_step_new(n.loss, &conf, &s));
+    tess_step_holds(s, &plan);
+    CHECK_EQ(plan.resident[TESS_ROLE_MOMENT], 4 * (2 * V * 5 + 40 * 2 + 40));
+    CHECK_NEAR(tess_graph_moments(n.g), 2 * V * 5 + 40 * 2 + 40, 0);
+    draw(&n);
+    run(&n, s, 0, 1e-2);
+    for (int k = 0; k < 4; k++) {
+        CHECK_EQ(tess_param_part_width(n.param[k], TESS_MOMENT1), width[k]);
+        CHECK_EQ(tess_param_part_piece(n.param[k], 0, TESS_MOMENT1).cols, width[k]);
+        OK(tess_param_lend(n.param[k], 0, TESS_MOMENT1, &lent));
+        CHECK_EQ(lent.columns, width[k]);
+        tess_param_unmap(n.param[k], 0, TESS_MOMENT1);
+    }
+    float *x; /* the rows' mean is the columns' */
+    double rows = 0, columns = 0;
+    OK(tess_param_map(n.param[0], 0, TESS_MOMENT1, TESS_R, &x));
+    for (int i = 0; i < V; i++) rows += (double)x[i * 5] / V;
+    for (int j = 0; j < 40; j++) columns += (double)x[j / 4 * 5 + 1 + j % 4] / 40;
+    tess_param_unmap(n.param[0], 0, TESS_MOMENT1);
+    CHECK(rows > 1e-12);
+    CHECK_NEAR(columns, rows, 1e-6 * rows);
+    tess_step_free(s);
+    tess_graph_free(n.g);
+    tess_stop();
 }
 
 /* What Adagrad begins with is there for who looks before the first step; and the step's own looks afterwards. */
@@ -332,6 +369,12 @@ TEST(mistakes)
     conf.optimizer = tess_muon();
     conf.optimizer.beta2 = 1;
     WRONG(tess_step_new(n.loss, &conf, &s), "betas 0.9 and 1");
+    conf.optimizer = tess_adafactor();
+    conf.optimizer.decay_rate = 0;
+    WRONG(tess_step_new(n.loss, &conf, &s), "decay_rate 0");
+    conf.optimizer = tess_adafactor();
+    conf.optimizer.keeping = TESS_KEEP_INT8;
+    WRONG(tess_step_new(n.loss, &conf, &s), "stay fp32");
     conf.optimizer = tess_sgd(0.9);
     OK(tess_step_new(n.loss, &conf, &s));
     conf.layout.by_layer = true;

@@ -228,7 +228,7 @@ TEST(batch_sizes)
     tess_config_free(&c);
 }
 
-#define LR "(learning rate; Adagrad: 1e-2; left out, or \"auto\", it is 5e-5 for a model that has weights)"
+#define LR "(learning rate; Adagrad, Adafactor: 1e-2; left out, or \"auto\", it is 5e-5 for a model that has weights)"
 
 TEST(wrong_types_and_ranges)
 {
@@ -251,7 +251,7 @@ TEST(wrong_types_and_ranges)
             "object of them (Megatron prefix, llm.c .bin, .txt, .jsonl, .json or .csv "
             "to train on; a directory, a pattern or a list of them)");
     REFUSED("{\"optimizer\": {\"type\": \"Lamb\"}}",
-            "run.json: optimizer.type: \"Lamb\", expected one of Adam, AdamW, SGD, Lion, Adagrad, Muon "
+            "run.json: optimizer.type: \"Lamb\", expected one of Adam, AdamW, SGD, Lion, Adagrad, Muon, Adafactor "
             "(Adam is AdamW unless params.adam_w_mode is false; optimizers.def says what each has of params)");
     REFUSED_SET("scheduler.type=cosine_with_min_lr", "command line: scheduler.type: \"cosine_with_min_lr\", expected "
                                                      "one of none, WarmupLR, WarmupDecayLR, WarmupCosineLR, "

@@ -32,6 +32,13 @@ static const struct optimizer {
      {"momentum_buffer"},
      1,
      "bf16"},
+    {"Adafactor", "\"weight_decay\": 0.1", 3, {"exp_avg_sq_factors"}, 1, NULL},
+    {"Adafactor",
+     "\"lr\": 0.001, \"scale_parameter\": false, \"relative_step\": false",
+     1,
+     {"exp_avg_sq_factors"},
+     1,
+     NULL},
 };
 enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
 
@@ -320,6 +327,10 @@ TEST(what_an_optimizer_does_not_have)
         {"optimizer.type=Adagrad", "optimizer_states=8bit", "optimizer_states: Adagrad's sum of squares in 8 bits",
          "bf16"},
         {"optimizer.type=AdamW", "optimizer.params.muon_lr=1e-3", "optimizer.params.muon_lr: AdamW has no such", ""},
+        {"optimizer.type=Adafactor", "optimizer.params.beta1=0.9", "optimizer.params.beta1: 0.9",
+         "mean of its updates"},
+        {"optimizer.type=Adafactor", "optimizer_states=bf16", "optimizer_states: Adafactor's are means", "fp32"},
+        {"optimizer.type=Adafactor", "optimizer.params.decay_rate=0.8", "optimizer.params.decay_rate: 0.8", "-1000"},
         {"optimizer.type=Muon", "optimizer.params.momentum=1", "optimizer.params: momentum 1", "less than 1"},
         {"optimizer.type=Muon", "optimizer.params.ns_steps=0", "optimizer.params.ns_steps: 0", "1 to 99"},
         {"optimizer.type=Muon", "optimizer.params.adjust_lr_fn=rms", "optimizer.params.adjust_lr_fn: \"rms\"",
@@ -342,6 +353,8 @@ TEST(what_an_optimizer_does_not_have)
     }
     FAILS(2, ("train", "run.json", "optimizer.type=Muon", "optimizer.params.lr=0", "optimizer.params.muon_lr=0.1"),
           "optimizer.params.muon_lr: 0.1, but lr is 0", "");
+    FAILS_RANKS(2, (2, "train", "run.json", "optimizer.type=Adafactor", "parallel.tensor=2"),
+                "parallel.tensor: 2, but Adafactor updates whole matrices", "another optimizer.type");
     FAILS_RANKS(2, (2, "train", "run.json", "optimizer.type=Muon", "parallel.tensor=2"),
                 "parallel.tensor: 2, but Muon updates whole matrices", "another optimizer.type");
     CHECK(!exists("out"));

@@ -182,15 +182,13 @@ static void resolve_rate(tess_config *c)
 {
     c->notes->has_weights = c->model && !c->weights && tess_weights_there(c->model);
     if (!c->notes->has_weights) return;
-    if (tess_key_how(c, "optimizer.params.lr") != TESS_KEY_GIVEN && !are_relative(c))
-        c->optimizer.params.lr = 5e-5;
+    if (tess_key_how(c, "optimizer.params.lr") != TESS_KEY_GIVEN && !are_relative(c)) c->optimizer.params.lr = 5e-5;
     if (tess_key_how(c, "scheduler.params.warmup_num_steps") == TESS_KEY_AUTO) c->scheduler.params.warmup_num_steps = 0;
 }
 
 void tess_config_say_rate(const tess_config *c)
 {
-    if (c->notes->has_weights && tess_key_how(c, "optimizer.params.lr") == TESS_KEY_PRESET &&
-        !are_relative(c))
+    if (c->notes->has_weights && tess_key_how(c, "optimizer.params.lr") == TESS_KEY_PRESET && !are_relative(c))
         tess_note("%s: optimizer.params.lr: %g, since the model has weights (1e-3 is the default of one that is drawn)",
                   c->file, c->optimizer.params.lr);
 }
