@@ -90,6 +90,8 @@ typedef struct tess_generate_conf {
     bool ignore_end;           /* generation continues after a token that ends a text */
     const tess_config *config; /* its memory, bf16 and aio apply; NULL: the defaults do */
     bool chat;                 /* in place of `prompt`: the user's turns of a conversation come from stdin */
+    int best;                  /* texts that are drawn of a prompt, the one of the highest mean log-probability is
+                                * the answer; 0: 1 */
     const char *system;        /* with `chat`: the system's message before them; NULL: none */
 } tess_generate_conf;
 /* Continues a prompt, or each prompt of a file, and prints what it generates. */

@@ -118,6 +118,48 @@ TEST(the_same_wherever_tiles_lie)
     CHECK(same_file("one.jsonl", "two.jsonl"));
 }
 
+/* ---- of several texts the likeliest ---- */
+
+/* Prompts of a file are drawn as texts of one prompt are: eval says which of them has the highest mean. */
+TEST(the_best_of_several_is_the_likeliest_of_them)
+{
+    enum { TEXTS = 5, TOKENS = 9 };
+    setup();
+    FILE *prompts = fopen("prompts.jsonl", "w"), *asked = fopen("asked.jsonl", "w");
+    for (int k = 0; k < TEXTS; k++) fputs("{\"prompt\": \"the tile\"}\n", prompts);
+    fclose(prompts);
+#define DRAW "generate", "out/model", "-n", "9", "--top-k", "12", "--seed", "7"
+    DONE(DRAW, "--prompts", "prompts.jsonl", "--batch", "2");
+    write_text("texts.jsonl", ran.out);
+    json_t *texts = lines_of("texts.jsonl");
+    const char *text[TEXTS];
+    for (size_t k = 0; k < TEXTS; k++) {
+        text[k] = json_string_value(json_object_get(json_array_get(texts, k), "completion"));
+        CHECK_EQ(strlen(text[k]), TOKENS);
+        json_t *line = json_pack("{s:s, s:s}", "context", "the tile", "continuation", text[k]);
+        json_dumpf(line, asked, 0);
+        fputc('\n', asked);
+        json_decref(line);
+    }
+    fclose(asked);
+    DONE("eval", "out/model", "--task", "asked.jsonl", "--samples", "said.jsonl");
+    json_t *said = lines_of("said.jsonl");
+    size_t best = 0;
+    for (size_t k = 1; k < TEXTS; k++)
+        if (logprob(said, k, 0) > logprob(said, best, 0)) best = k;
+    CHECK(best > 0); /* the seed is one where it is not the first */
+    DONE(DRAW, "--prompt", "the tile", "--best", "5");
+    CHECK_STR(ran.out, fmt("the tile%s\n", text[best]));
+    write_text("one.jsonl", "{\"prompt\": \"the tile\"}\n{\"prompt\": \"a disk\"}\n");
+    DONE(DRAW, "--prompts", "one.jsonl", "--best", "5", "--batch", "3");
+    CHECK_HAS(ran.out, fmt("\"completion\": \"%s\"}\n", text[best]));
+    char *once = strdup(ran.out);
+    DONE(DRAW, "--prompts", "one.jsonl", "--best", "5", "--batch", "2", "memory.cpu=5MiB", "memory.path=.");
+    CHECK_STR(ran.out, once);
+    free(once);
+    json_decref(said), json_decref(texts);
+}
+
 /* ---- in a run ---- */
 
 static const char LAST[] = "{\"context\": \"the tile\", \"continuation\": \" moves\"}\n"

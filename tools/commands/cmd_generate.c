@@ -16,6 +16,7 @@ enum {
     PENALTY,
     SEED,
     BATCH,
+    BEST,
     IGNORE_END,
     CHAT,
     SYSTEM,
@@ -32,7 +33,9 @@ static const option OPTIONS[OPTIONS_COUNT] = {
     [TOP_P] = {"--top-p", "P", "draw from the likeliest that have the probability P; 1, which is all", NULL},
     [PENALTY] = {"--repetition-penalty", "X", "of tokens that were there already, above 1; 1, which is none", NULL},
     [SEED] = {"--seed", "S", "of the draw; 1", NULL},
-    [BATCH] = {"--batch", "B", "prompts of a file at a time; 8", NULL},
+    [BATCH] = {"--batch", "B", "texts at a time; 8", NULL},
+    [BEST] = {"--best", "K", "draw K texts of each prompt, and keep the one of the highest mean log-probability; 1",
+              NULL},
     [IGNORE_END] = {"--ignore-eos", NULL, "go on behind a token that ends a text", NULL},
     [CHAT] = {"--chat", NULL, "talk: turns come line by line from stdin, by the model's chat template", NULL},
     [SYSTEM] = {"--system", "TEXT", "with --chat: what the system says before the first turn", NULL},
@@ -70,7 +73,7 @@ static tess_status run(int argc, char **argv)
 {
     option options[OPTIONS_COUNT];
     for (int i = 0; i < OPTIONS_COUNT; i++) options[i] = OPTIONS[i];
-    double tokens = 64, temperature = 1, top_k = 0, top_p = 1, penalty = 1, seed = 1, batch = 8;
+    double tokens = 64, temperature = 1, top_k = 0, top_p = 1, penalty = 1, seed = 1, batch = 8, best = 1;
     int rest;
     TESS_TRY(cmd_parse(options, OPTIONS_COUNT, argc, argv, &rest));
     TESS_TRY(cmd_whole_number(&options[TOKENS], 1, 1e9, &tokens));
@@ -80,6 +83,7 @@ static tess_status run(int argc, char **argv)
     TESS_TRY(cmd_number(&options[PENALTY], 1e-3, 1e3, &penalty));
     TESS_TRY(cmd_whole_number(&options[SEED], 0, 9e15, &seed));
     TESS_TRY(cmd_whole_number(&options[BATCH], 1, 4096, &batch));
+    TESS_TRY(cmd_whole_number(&options[BEST], 1, 1e6, &best));
     int settings = 0;
     while (settings < rest - 1 && strchr(argv[rest - settings], '=')) settings++;
     if (rest - settings == 2 && !options[PROMPT].value && access(argv[2], F_OK))
@@ -91,6 +95,10 @@ static tess_status run(int argc, char **argv)
                           rest - settings);
     if (options[CHAT].value && (options[PROMPT].value || options[PROMPTS].value))
         return tess_error(TESS_INVALID, "command line", "--chat and --prompt: both are given, expected one");
+    if (best > 1 && (options[CHAT].value || temperature == 0))
+        return tess_error(TESS_INVALID, "command line", "--best: %s",
+                          options[CHAT].value ? "in a conversation there is one answer (of --prompt there may be more)"
+                                              : "with --temperature 0 all texts are the same (above 0 they differ)");
     if (options[SYSTEM].value && !options[CHAT].value)
         return tess_error(TESS_INVALID, "command line",
                           "--system: without --chat (of a file it is a message of its own)");
@@ -114,6 +122,7 @@ static tess_status run(int argc, char **argv)
                                                      .repetition_penalty = penalty,
                                                      .prompts = options[PROMPTS].value,
                                                      .batch = (int)batch,
+                                                     .best = (int)best,
                                                      .ignore_end = options[IGNORE_END].value != NULL,
                                                      .config = &config},
                                stdout);
@@ -123,7 +132,7 @@ static tess_status run(int argc, char **argv)
 
 const command cmd_generate = {"generate",
                               "generate MODEL_DIR --prompt TEXT | --chat [--system TEXT] -n N [--temperature X] "
-                              "[--top-k K] [--top-p P] [--seed S] "
+                              "[--top-k K] [--top-p P] [--best K] [--seed S] "
                               "[--adapter DIR] [KEY=VALUE ...]",
                               "Goes on from a prompt with a trained model, or with a checkpoint.",
                               help,

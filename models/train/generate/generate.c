@@ -31,6 +31,9 @@ struct generator {
     tess_asked *asked; /* what the prompts are of; NULL: they are written as they come */
     tess_writer *writer;
     tess_decoding *decoding;
+    size_t best;   /* texts that are drawn of each prompt, the likeliest of which stays: */
+    tess_ids kept; /* what it adds, */
+    double mean;   /* and the mean of its tokens' log-probabilities */
     double read_seconds, write_seconds;
     size_t turns;             /* of a conversation */
     int64_t read, wrote, cut; /* tokens; texts that the model's positions end */
@@ -233,6 +236,8 @@ struct text {
     tess_ids ids;
     size_t given; /* of them */
     bool done;
+    double sum; /* of the log-probabilities of those that were drawn */
+    int64_t drawn;
 };
 
 /* Reads the prompts, shorter ones with padding in front. */
@@ -294,6 +299,8 @@ static bool draw(struct generator *g, struct text *text, int64_t batch, size_t f
         if (t->done) continue;
         next[b] = tess_draw(&g->how, tess_writer_logits(g->writer, b), g->vocab, t->ids.id, t->ids.count,
                             first + (uint64_t)b, (uint64_t)place);
+        if (g->best > 1) t->sum += tess_log_probability(tess_writer_logits(g->writer, b), g->vocab, next[b]);
+        t->drawn++;
         t->done = tess_sampling_ends(&g->how, next[b]);
         if (t->done) continue;
         tess_ids_push(&t->ids, next[b]);
@@ -309,7 +316,28 @@ static bool draw(struct generator *g, struct text *text, int64_t batch, size_t f
     return any;
 }
 
-/* Prompts [first, first + count) of the file; a batch that they do not fill has copies of the last one, which are done.
+static void write_text(struct generator *g, const tess_prompt *prompt, const int32_t *added, size_t count,
+                       struct voice *voice, FILE *out)
+{
+    if (!voice) tess_prompt_write(&g->prompts, prompt, g->tokenizer, added, count, !has_encoder(g), out);
+    for (size_t i = 0; voice && i < count; i++) say(voice, added[i]);
+}
+
+/* The k-th text of those of a prompt; of texts that are as likely the first stays. */
+static void judge(struct generator *g, size_t k, const tess_prompt *prompt, const struct text *t, struct voice *voice,
+                  FILE *out)
+{
+    const double mean = t->sum / (double)t->drawn;
+    if (k == 0 || mean > g->mean) {
+        g->mean = mean;
+        g->kept.count = 0;
+        tess_ids_add(&g->kept, t->ids.id + t->given, t->ids.count - t->given);
+    }
+    if (k + 1 == g->best) write_text(g, prompt, g->kept.id, g->kept.count, voice, out);
+}
+
+/* Texts [first, first + count) of the file's prompts, g->best of each; a batch that they do not fill has copies of the
+ * last one, which are done.
  */
 static tess_status write_batch(struct generator *g, size_t first, size_t count, int64_t batch, struct voice *voice,
                                FILE *out)
@@ -318,7 +346,7 @@ static tess_status write_batch(struct generator *g, size_t first, size_t count, 
     tess_prompt *prompt = tess_alloc((size_t)batch * sizeof *prompt);
     int32_t *next = tess_alloc((size_t)batch * sizeof *next);
     for (int64_t b = 0; b < batch; b++) {
-        const size_t of = first + ((size_t)b < count ? (size_t)b : count - 1);
+        const size_t of = (first + ((size_t)b < count ? (size_t)b : count - 1)) / g->best;
         prompt[b] = g->prompts.prompt[of];
         text[b].done = (size_t)b >= count;
         const tess_ids begins = has_encoder(g) ? (tess_ids){.id = &g->start, .count = 1} : prompt[b].ids;
@@ -331,7 +359,7 @@ static tess_status write_batch(struct generator *g, size_t first, size_t count, 
     const double began = tess_seconds();
     g->read_seconds += began - start;
     for (int64_t i = 0; status == TESS_OK && i < g->conf->tokens; i++)
-        if (!draw(g, text, batch, first, i, next, voice) || i + 1 == g->conf->tokens)
+        if (!draw(g, text, batch, first, i, next, g->best > 1 ? NULL : voice) || i + 1 == g->conf->tokens)
             break;
         else
             status = read_next(g, prompt, text, batch, next);
@@ -339,9 +367,12 @@ static tess_status write_batch(struct generator *g, size_t first, size_t count, 
     bool ends;
     for (size_t b = 0; status == TESS_OK && g->asked && b < count; b++)
         g->asked[first + b].written = written_of(g, &g->asked[first + b], &text[b], &ends);
-    for (size_t b = 0; status == TESS_OK && !g->asked && !voice && b < count; b++)
-        tess_prompt_write(&g->prompts, &prompt[b], g->tokenizer, text[b].ids.id + text[b].given,
-                          text[b].ids.count - text[b].given, !has_encoder(g), out);
+    for (size_t b = 0; status == TESS_OK && !g->asked && b < count; b++) {
+        if (g->best > 1)
+            judge(g, (first + b) % g->best, &prompt[b], &text[b], voice, out);
+        else if (!voice)
+            write_text(g, &prompt[b], text[b].ids.id + text[b].given, text[b].ids.count - text[b].given, NULL, out);
+    }
     for (int64_t b = 0; b < batch; b++) tess_ids_free(&text[b].ids);
     free(next);
     free(prompt);
@@ -427,9 +458,10 @@ static tess_status generate(struct generator *g, FILE *out)
     if (c->chat) return talk(g, out);
     struct voice voice = {.out = out};
     TESS_TRY(take_prompts(g));
-    int64_t longest, prompt, batch = c->prompts ? (c->batch ? c->batch : BATCH) : 1;
+    int64_t longest, prompt, batch = c->batch ? c->batch : BATCH;
+    const size_t texts = g->prompts.count * g->best;
     lengths(g, &longest, &prompt);
-    if ((size_t)batch > g->prompts.count) batch = (int64_t)g->prompts.count;
+    if ((size_t)batch > texts) batch = (int64_t)texts;
     const tess_writer_conf conf = {
         .config = c->config ? c->config : g->config, .batch = batch, .longest = longest, .encoded = prompt};
     const long long trained = tess_model_trained_positions(g->model);
@@ -440,8 +472,8 @@ static tess_status generate(struct generator *g, FILE *out)
     if (!c->prompts && !has_encoder(g)) fputs(c->prompt, out);
     const tess_ids shown = has_encoder(g) ? (tess_ids){0} : g->prompts.prompt[0].ids;
     voice.decoding = g->decoding = c->prompts ? NULL : tess_decoding_new(g->tokenizer, shown.id, shown.count);
-    for (size_t at = 0; at < g->prompts.count; at += (size_t)batch) {
-        const size_t left = g->prompts.count - at;
+    for (size_t at = 0; at < texts; at += (size_t)batch) {
+        const size_t left = texts - at;
         TESS_TRY(
             write_batch(g, at, left < (size_t)batch ? left : (size_t)batch, batch, c->prompts ? NULL : &voice, out));
     }
@@ -452,7 +484,7 @@ static tess_status generate(struct generator *g, FILE *out)
         fputc('\n', out), fflush(out); /* before the notes, where both go to one file */
     }
     if (g->cut)
-        tess_note("%lld of %zu texts ended at the model's %lld positions", (long long)g->cut, g->prompts.count,
+        tess_note("%lld of %zu texts ended at the model's %lld positions", (long long)g->cut, texts,
                   (long long)g->most);
     tess_note("%lld tokens in %.2f s, %.1f tokens/s; prompt: %lld tokens in %.2f s, %.1f tokens/s", (long long)g->wrote,
               g->write_seconds, (double)g->wrote / fmax(g->write_seconds, 1e-9), (long long)g->read, g->read_seconds,
@@ -465,6 +497,7 @@ static tess_status run(const tess_generate_conf *c, tess_prompts prompts, tess_a
     struct generator g = {.conf = c,
                           .prompts = prompts,
                           .asked = asked,
+                          .best = c->best > 1 ? (size_t)c->best : 1,
                           .how = {.repetition_penalty = c->repetition_penalty,
                                   .temperature = c->temperature,
                                   .top_k = c->top_k,
@@ -481,6 +514,7 @@ static tess_status run(const tess_generate_conf *c, tess_prompts prompts, tess_a
     tess_writer_free(g.writer);
     tess_decoding_free(g.decoding);
     tess_prompts_free(&g.prompts);
+    tess_ids_free(&g.kept);
     close_generator(&g);
     tess_config_close(g.config);
     tess_stop();

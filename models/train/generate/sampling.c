@@ -106,6 +106,14 @@ static void cut(const tess_sampling *s, float *logits, int64_t vocab, float best
     free(h.id);
 }
 
+double tess_log_probability(const float *logits, int64_t vocab, int32_t id)
+{
+    const float best = logits[likeliest(logits, vocab)];
+    double sum = 0;
+    for (int64_t i = 0; i < vocab; i++) sum += weight(logits[i], best, 1);
+    return (double)logits[id] - (double)best - log(sum);
+}
+
 int32_t tess_draw(const tess_sampling *s, const float *logits, int64_t vocab, const int32_t *text, size_t count,
                   uint64_t stream, uint64_t place)
 {

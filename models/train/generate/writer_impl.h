@@ -33,6 +33,8 @@ typedef struct tess_sampling {
  * `place` the tokens of a text. */
 int32_t tess_draw(const tess_sampling *s, const float *logits, int64_t vocab, const int32_t *text, size_t count,
                   uint64_t stream, uint64_t place);
+/* Returns the logarithm of a token's probability, as the model has it. */
+double tess_log_probability(const float *logits, int64_t vocab, int32_t id);
 /* Returns whether the token ends a text. */
 bool tess_sampling_ends(const tess_sampling *s, int32_t id);
 
