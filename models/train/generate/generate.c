@@ -31,7 +31,7 @@ struct generator {
     tess_asked *asked; /* what the prompts are of; NULL: they are written as they come */
     tess_writer *writer;
     tess_decoding *decoding;
-    size_t best;   /* texts that are drawn of each prompt, the likeliest of which stays: */
+    size_t best;   /* texts that are drawn of each prompt, and the likeliest one stays: */
     tess_ids kept; /* what it adds, */
     double mean;   /* and the mean of its tokens' log-probabilities */
     double read_seconds, write_seconds;
