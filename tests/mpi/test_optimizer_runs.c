@@ -165,6 +165,52 @@ TEST(spikes_are_skipped_alike)
           "run.json: on_spike.skip: 0.5, expected 0 or a factor above 1");
 }
 
+/* Lines [first, end) of 16 numbers in a cycle; those of step 35 are all of another. */
+static void write_cycles(const char *path, int first, int end)
+{
+    FILE *f = fopen(path, first ? "a" : "w");
+    CHECK(f != NULL);
+    for (int k = first; k < end; k++) {
+        fputs("{\"input_ids\": [", f);
+        for (int i = 0; i < 16; i++) fprintf(f, "%s%d", i ? ", " : "", k / 4 == 34 ? 200 : (k + i) % 7);
+        fputs("]}\n", f);
+    }
+    fclose(f);
+}
+
+/* A run that goes back is one that never met the lines since its checkpoint; on two ranks, over a disk, and where it is
+ * ended behind that and goes on. */
+TEST(a_run_goes_back_before_a_spike)
+{
+    setup(&optimizers[5]);
+    write_cycles("text.jsonl", 0, 300);
+    write_cycles("without.jsonl", 0, 120);
+    write_cycles("without.jsonl", 140, 300);
+#define BACK "train", "run.json", "data.train=text.jsonl", "data.valid=null", "data.shuffle=false", "optimizer.params.lr=1e-3", "on_spike.skip=2"
+#define EACH "checkpoint.every=10", "on_spike.back=2"
+    DONE(BACK, EACH, "steps=50", "output=one", "checkpoint.dir=ck1");
+    CHECK_HAS(ran.err, "step 35: skipped, ");
+    CHECK_HAS(ran.err, "step 35: back to the checkpoint of step 30, and on with the samples behind (1 of 2 times)");
+    json_t *one = read_metrics("one/metrics.jsonl");
+    CHECK_EQ(json_array_size(one), 50);
+    json_decref(one);
+    DONE(BACK, "data.train=without.jsonl", "steps=50", "output=plain");
+    CHECK(!strstr(ran.err, "skipped"));
+    CHECK(same_file("one/model/model.safetensors", "plain/model/model.safetensors"));
+    DONE_RANKS(2, BACK, EACH, "steps=45", "zero_optimization.stage=3", "checkpoint.dir=ck", "memory.path=swap",
+               OFFLOAD "device=nvme");
+    DONE(BACK, EACH, "steps=50", "checkpoint.dir=ck", "--resume", "memory.path=swap");
+    CHECK(same_file("out/model/model.safetensors", "one/model/model.safetensors"));
+    json_t *state = json_load_file("ck/step-00000050/state.json", 0, NULL);
+    CHECK_EQ(json_integer_value(json_object_get(json_object_get(state, "spikes"), "back")), 1);
+    CHECK_EQ(json_integer_value(json_object_get(state, "samples")), 4 * 55);
+    json_decref(state);
+    DONE(BACK, EACH, "steps=50", "output=never", "checkpoint.dir=ck2", "on_spike.back=0");
+    CHECK(!same_file("never/model/model.safetensors", "one/model/model.safetensors"));
+    FAILS(2, ("train", "run.json", "on_spike.back=1"), "run.json: on_spike.skip: 0", "on_spike.back needs it");
+    FAILS(2, (BACK, "on_spike.back=1"), "run.json: checkpoint.every: 0", "on_spike.back needs them");
+}
+
 TEST(another_optimizers_states_are_refused)
 {
     setup(&optimizers[1]);

@@ -98,8 +98,9 @@ static tess_status write_state(const char *dir, const tess_progress *p, const te
                                       (json_int_t)scale->skipped));
     if (p->spikes.seen)
         json_object_set_new(root, "spikes",
-                            json_pack("{s:f, s:I, s:I}", "mean", p->spikes.mean, "seen", (json_int_t)p->spikes.seen,
-                                      "row", (json_int_t)p->spikes.row));
+                            json_pack("{s:f, s:I, s:I, s:I}", "mean", p->spikes.mean, "seen",
+                                      (json_int_t)p->spikes.seen, "row", (json_int_t)p->spikes.row, "back",
+                                      (json_int_t)p->spikes.back));
     if (t->known && t->frozen)
         json_object_set_new(root, "frozen",
                             json_pack("{s:I, s:I, s:s}", "parameters", (json_int_t)t->parameters, "trained",
@@ -396,10 +397,12 @@ static void read_more(json_t *root, tess_progress *p)
         p->scale = (tess_loss_scale){p->scale.value, scaled, overflow, hysteresis, skipped};
     else
         p->scale = (tess_loss_scale){0};
-    json_int_t seen, row;
+    json_int_t seen, row, back = 0;
     double mean;
-    if (!json_unpack(root, "{s:{s:F, s:I, s:I}}", "spikes", "mean", &mean, "seen", &seen, "row", &row) && seen >= 0)
-        p->spikes = (tess_spikes){mean, seen, row};
+    if (!json_unpack(root, "{s:{s:F, s:I, s:I, s?I}}", "spikes", "mean", &mean, "seen", &seen, "row", &row, "back",
+                     &back) &&
+        seen >= 0)
+        p->spikes = (tess_spikes){mean, seen, row, back};
     if (!json_unpack(root, "{s:{s:I, s:I, s:s}}", "frozen", "parameters", &parameters, "trained", &trained, "sum",
                      &sum)) {
         t->parameters = parameters;

@@ -8,6 +8,7 @@ typedef struct tess_spikes {
     double mean;  /* of the logarithms of the norms so far, the last 50 counting most */
     int64_t seen; /* how many they are */
     int64_t row;  /* steps that were skipped since the last one that was not */
+    int64_t back; /* times that the run has gone back */
 } tess_spikes;
 
 /* Returns the most that the norm of the next step's gradient may be; 0: there is no telling. */

@@ -410,6 +410,11 @@ static tess_status resolve_best(const tess_config *c)
 {
     if (c->on_spike.skip > 0 && c->on_spike.skip <= 1)
         REFUSE(c, "on_spike.skip", "%g, expected 0 or a factor above 1 (10 is usual)", c->on_spike.skip);
+    if (c->on_spike.back && !(c->on_spike.skip > 0))
+        REFUSE(c, "on_spike.skip",
+               "0, expected a factor that says what a spike is (on_spike.back needs it; 10 is usual)");
+    if (c->on_spike.back && !c->checkpoint.every)
+        REFUSE(c, "checkpoint.every", "0, expected how many steps lie between checkpoints (on_spike.back needs them)");
     const char *key = c->checkpoint.keep_best      ? "checkpoint.keep_best"
                       : c->early_stop.patience > 0 ? "early_stop.patience"
                                                    : NULL;

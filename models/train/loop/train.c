@@ -338,13 +338,44 @@ static bool is_early(const struct training *t)
     return t->way.patience > 0 && t->at.worse >= t->way.patience;
 }
 
+/* Whether a run whose step was skipped does. */
+static bool goes_back(const struct training *t)
+{
+    return t->at.spikes.back < t->c.on_spike.back && t->saved > 0 && !t->way.replays;
+}
+
+/* To the last checkpoint, but that the samples since then are passed over. */
+static tess_status go_back(struct training *t)
+{
+    const tess_progress was = t->at;
+    char *path = tess_checkpoint_path(t->way.saves, t->saved);
+    tess_status status = tess_ranks_agree(tess_checkpoint_progress(path, &t->at));
+    free(path);
+    TESS_TRY(status);
+    t->at.samples = was.samples, t->at.told = was.told, t->at.spikes.back = was.spikes.back + 1;
+    if (!tess_rank())
+        tess_note("step %lld: back to the checkpoint of step %lld, and on with the samples behind (%lld of %lld times)",
+                  (long long)was.step, (long long)t->at.step, (long long)t->at.spikes.back,
+                  (long long)t->c.on_spike.back);
+    tess_bar_begin("loading the checkpoint", states_of(t));
+    status = tess_checkpoint_load(t->way.saves, t->at.step, t->run.model, t->run.g);
+    tess_bar_end();
+    TESS_TRY(status);
+    return tess_observer_back(&t->observer, t->at.step);
+}
+
 static tess_status all_steps(struct training *t)
 {
     const struct course *way = &t->way;
     t->saved = way->first;
     t->early = is_early(t);
     while (t->at.step < way->last && !t->stopped && !t->early) {
+        const int64_t row = t->at.spikes.row;
         TESS_TRY(step_and_save(t));
+        if (t->at.spikes.row > row && goes_back(t)) {
+            TESS_TRY(go_back(t));
+            continue;
+        }
         if (t->valid && due(way->eval_every, t->at.step)) judge(t);
         t->stopped = stops() && t->at.step < way->steps;
         t->early = is_early(t);

@@ -57,6 +57,13 @@ tess_status tess_observer_step(tess_observer *o, const tess_step_report *s)
     return tess_report_step(o->report, s);
 }
 
+tess_status tess_observer_back(tess_observer *o, int64_t done)
+{
+    tess_report_close(o->report);
+    o->report = NULL;
+    return tess_ranks_agree(tess_report_open(o->run->c, done, stdout, &o->report));
+}
+
 tess_status tess_observer_end(tess_observer *o)
 {
     tess_tracing_merge(&o->tracing);

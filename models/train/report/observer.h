@@ -43,6 +43,8 @@ void tess_observer_step_begins(tess_observer *o, tess_step *step, int64_t done);
 void tess_observer_step_ends(tess_observer *o, int64_t tokens, double used, tess_step_report *s);
 /* Writes the step down, and says what is due of it. */
 tess_status tess_observer_step(tess_observer *o, const tess_step_report *s) TESS_NODISCARD;
+/* Drops what was written of steps behind `done`, to which the run has gone back. */
+tess_status tess_observer_back(tess_observer *o, int64_t done) TESS_NODISCARD;
 /* Makes whole what is written of all steps; TESS_FAILED where it is not. */
 tess_status tess_observer_end(tess_observer *o) TESS_NODISCARD;
 /* Ends the page of a run that has made all its steps, where it was killed before it could. */
