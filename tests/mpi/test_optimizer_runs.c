@@ -186,7 +186,9 @@ TEST(a_run_goes_back_before_a_spike)
     write_cycles("text.jsonl", 0, 300);
     write_cycles("without.jsonl", 0, 120);
     write_cycles("without.jsonl", 140, 300);
-#define BACK "train", "run.json", "data.train=text.jsonl", "data.valid=null", "data.shuffle=false", "optimizer.params.lr=1e-3", "on_spike.skip=2"
+#define BACK                                                                                                           \
+    "train", "run.json", "data.train=text.jsonl", "data.valid=null", "data.shuffle=false", "optimizer.params.lr=1e-3", \
+        "on_spike.skip=2"
 #define EACH "checkpoint.every=10", "on_spike.back=2"
     DONE(BACK, EACH, "steps=50", "output=one", "checkpoint.dir=ck1");
     CHECK_HAS(ran.err, "step 35: skipped, ");
