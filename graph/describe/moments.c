@@ -123,8 +123,8 @@ tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool tra
     const float begins = kind->begins ? (float)kind->begins(o) : 0;
     if (kind->width && p->nd && p->nd->rank > 2)
         return tess_error(TESS_INVALID, "optimizer",
-                          "%s has means of rows and columns, and %s has %d dimensions (AdamW)", kind->name, p->name,
-                          p->nd->rank);
+                          "%s has means of rows and columns, and %s has %d dimensions (AdamW has any)", kind->name,
+                          p->name, p->nd->rank);
     if (h->optimizer && (h->trained || !trains)) {
         if (!trains ||
             (h->optimizer == kind && h->moments == moments && h->begins == begins && h->keeping == o->keeping))
@@ -139,7 +139,8 @@ tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool tra
                           "optimizer)",
                           kind->name, moments, p->name, h->optimizer->name, h->moments);
     }
-    const bool same = h->moments == moments && h->begins == begins && h->keeping == o->keeping;
+    const int64_t width = kind->width ? kind->width(p->dim[0] / p->cut->members, p->dim[1]) : 0;
+    const bool same = h->moments == moments && h->begins == begins && h->keeping == o->keeping && h->width == width;
     if (h->moments && !same && h->storage->g->maps > 0)
         return tess_error(TESS_INVALID, p->name, "has other moments than %s, and parameters are mapped", kind->name);
     if (h->optimizer == kind && h->moments == moments && h->keeping != o->keeping && begun(h))
@@ -148,7 +149,7 @@ tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool tra
             "has moments already, kept otherwise than this step keeps them (make the step before they are "
             "loaded or written)");
     h->keeping = o->keeping;
-    h->width = kind->width ? kind->width(p->dim[0] / p->cut->members, p->dim[1]) : 0;
+    h->width = width;
     if (!h->optimizer || !same) make(p, moments);
     h->optimizer = kind;
     h->begins = begins;

@@ -110,8 +110,8 @@ static void update(tess_lower *L, tess_tensor *p, struct tess_state *s, tess_til
 
 /* ---- whole matrices ---- */
 
-/* A matrix that is updated as a whole. Its states' rows come together in `x`, on each rank that has some or makes it
- * orthogonal: with ZeRO one rank of the data dimension does, and they take turns; else each does for itself. */
+/* A matrix that is updated as a whole. Its states' rows come together in `x`, on each rank that has some or changes all
+ * of it: with ZeRO one rank of the data dimension does, and they take turns; else each does for itself. */
 struct matrix {
     tess_tensor *p;
     int64_t row, rows, tile, end; /* its rows of the parameter, and their tiles */
@@ -173,7 +173,7 @@ static void exchange(tess_lower *L, struct matrix *m, bool back)
     L->lane = TESS_LANE_STEP;
 }
 
-static void orthogonalise(tess_lower *L, struct matrix *m, tess_tile *norm, tess_tile *loss)
+static void change_whole(tess_lower *L, struct matrix *m, tess_tile *norm, tess_tile *loss)
 {
     const tess_optimizer_kind *kind = m->p->held->optimizer;
     const tess_dtype t = L->dtype == TESS_F32 ? TESS_F32 : TESS_BF16;
@@ -214,7 +214,7 @@ static void update_matrix(tess_lower *L, struct matrix *m, tess_tile *norm, tess
                     kind->width ? master_of(p, s).tile : NULL);
     }
     if (shared) exchange(L, m, false);
-    if (m->maker == tess_grid_data(L->grid)) orthogonalise(L, m, norm, loss);
+    if (m->maker == tess_grid_data(L->grid)) change_whole(L, m, norm, loss);
     if (shared) exchange(L, m, true);
     for (int64_t k = first; k < end; k++) {
         const struct tess_state *s = &h->state[k];
