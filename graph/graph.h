@@ -80,8 +80,6 @@ tess_dtype tess_param_part_dtype(const tess_tensor *p, tess_part part);
 /* Returns how many numbers a row of a part has, where a rank has all columns: as many as these, or Adafactor's means.
  */
 int64_t tess_param_part_width(const tess_tensor *p, tess_part part);
-/* Returns the rectangle of a part of a piece. */
-tess_piece tess_param_part_piece(const tess_tensor *p, int64_t piece, tess_part part);
 /* Returns how many numbers all moments of the graph's parameters are. */
 double tess_graph_moments(const tess_graph *g);
 /* A part of a piece that is read beside the next step, which waits with what it is about to change of it. */

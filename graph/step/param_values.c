@@ -184,13 +184,6 @@ tess_piece tess_param_piece(const tess_tensor *p, int64_t piece)
     return piece >= 0 && piece < tess_param_pieces(p) ? p->held->piece[piece].piece : (tess_piece){0};
 }
 
-tess_piece tess_param_part_piece(const tess_tensor *p, int64_t piece, tess_part part)
-{
-    tess_piece q = tess_param_piece(p, piece);
-    if (part != TESS_MASTER && p->held->width) q.cols = p->held->width;
-    return q;
-}
-
 static tess_tile *part_of(const tess_tensor *p, int64_t piece, tess_part part)
 {
     const struct tess_state *s = &p->held->state[p->held->piece[piece].state];
@@ -375,12 +368,12 @@ tess_status tess_param_lend(tess_tensor *p, int64_t piece, tess_part part, tess_
         return tess_error(TESS_INVALID, p->name, "is held in %s, which cannot be lent (map it)",
                           tess_dtype_name(type_of(p)));
     TESS_TRY(hold_piece(p, piece, part, TESS_R, &tile, &at, &raw));
-    const tess_piece where = tess_param_part_piece(p, piece, part);
+    const tess_piece where = p->held->piece[piece].piece;
     *out = (tess_lent){.handle = tess_tile_handle(tile),
                        .dtype = part == TESS_MASTER ? type_of(p) : tess_param_part_dtype(p, part),
                        .at = at,
                        .rows = where.rows,
-                       .columns = where.cols,
+                       .columns = part != TESS_MASTER && p->held->width ? p->held->width : where.cols,
                        .first = where.row};
     return TESS_OK;
 }

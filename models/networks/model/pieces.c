@@ -121,6 +121,14 @@ int tess_part_shape(const tess_tensor *p, tess_part part, int64_t shape[3])
     return rank;
 }
 
+static tess_piece piece_of(const tess_tensor *p, int64_t piece, tess_part part)
+{
+    tess_piece q = tess_param_piece(p, piece);
+    const int64_t width = tess_param_part_width(p, part);
+    if (width != tess_param_part_width(p, TESS_MASTER)) q.cols = width;
+    return q;
+}
+
 static int64_t width_of(const tess_tensor *p, tess_part part)
 {
     int64_t shape[3];
@@ -130,7 +138,7 @@ static int64_t width_of(const tess_tensor *p, tess_part part)
 static tess_status write_straight(tess_safetensors_writer *w, const struct within *in, tess_tensor *p, tess_part part,
                                   int64_t piece)
 {
-    tess_piece q = tess_param_part_piece(p, piece, part);
+    tess_piece q = piece_of(p, piece, part);
     float *data;
     TESS_TRY(tess_param_map(p, piece, part, TESS_R, &data));
     const size_t tensor = in->tensor + (size_t)(q.row / in->rows);
@@ -174,7 +182,7 @@ tess_status tess_pieces_write_summed(tess_safetensors_writer *w, size_t tensor, 
 tess_status tess_piece_write(tess_safetensors_writer *w, size_t tensor, const tess_tensor *p, int64_t piece,
                              tess_part part, const float *values, tess_piece_sums *sums)
 {
-    const tess_piece q = tess_param_part_piece(p, piece, part);
+    const tess_piece q = piece_of(p, piece, part);
     add_sums(sums, q, width_of(p, part), values);
     return tess_safetensors_write(w, tensor, q.row, q.rows, q.col, q.cols, values);
 }
@@ -252,7 +260,7 @@ static tess_status read_rows(const tess_safetensor *t, tess_tensor *p, tess_part
 {
     int64_t width = t->rank == 2 ? t->dims[1] : 1;
     for (int64_t i = 0; i < tess_param_pieces(p); i++) {
-        tess_piece q = tess_param_part_piece(p, i, part);
+        tess_piece q = piece_of(p, i, part);
         float *data;
         bool taken = false;
         if (q.row < row || q.row >= row + rows) continue;
