@@ -191,35 +191,24 @@ static size_t room(const tess_whole_arg *a, tess_dtype t)
     return (size_t)(a->columns + a->rows) * sizeof(double);
 }
 
-static tess_cost update_cost(const void *arg)
+/* Of a whole matrix as well, whose argument begins with one. */
+static tess_cost cost(const void *arg)
 {
     const tess_update_arg *a = arg;
-    return (tess_cost){.bytes = 12 * (double)a->n, .rows = (double)(a->n / a->columns)};
+    return (tess_cost){.bytes = 16 * (double)a->n, .rows = (double)(a->n / a->columns)};
 }
-static tess_cost whole_cost(const void *arg)
-{
-    const tess_whole_arg *a = arg;
-    return (tess_cost){.bytes = 16 * (double)(a->rows * a->columns), .rows = (double)a->rows};
-}
-static int64_t update_parts(const tess_codelet *cl, const void *arg)
+static int64_t parts(const tess_codelet *cl, const void *arg)
 {
     const tess_update_arg *a = arg;
     (void)cl;
     return tess_parts_of(a->n / a->columns, tess_part_rows(a->columns));
 }
-static int64_t whole_parts(const tess_codelet *cl, const void *arg)
-{
-    const tess_whole_arg *a = arg;
-    (void)cl;
-    return tess_parts_of(a->rows, tess_part_rows(a->columns));
-}
-
-#define ON_CPU(named, t, body, of)                                                                                     \
-    [t] = {.name = named, .dtype = t, .cpu = body, .cpu_alone = true, .cost = of##_cost, .parts = of##_parts}
-static tess_codelet update_codelet[] = {ON_CPU("adafactor", TESS_F32, gather, update)},
-                    apply_codelet[] = {ON_CPU("adafactor_apply", TESS_F32, apply, update)},
-                    whole_codelet[] = {ON_CPU("adafactor_whole", TESS_F32, whole, whole),
-                                       ON_CPU("adafactor_whole", TESS_BF16, whole, whole)};
+#define ON_CPU(named, t, body)                                                                                         \
+    [t] = {.name = named, .dtype = t, .cpu = body, .cpu_alone = true, .cost = cost, .parts = parts}
+static tess_codelet update_codelet[] = {ON_CPU("adafactor", TESS_F32, gather)},
+                    apply_codelet[] = {ON_CPU("adafactor_apply", TESS_F32, apply)},
+                    whole_codelet[] = {ON_CPU("adafactor_whole", TESS_F32, whole),
+                                       ON_CPU("adafactor_whole", TESS_BF16, whole)};
 
 static tess_status check(const tess_optimizer *o)
 {

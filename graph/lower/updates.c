@@ -179,6 +179,7 @@ static void change_whole(tess_lower *L, struct matrix *m, tess_tile *norm, tess_
     const tess_dtype t = L->dtype == TESS_F32 ? TESS_F32 : TESS_BF16;
     tess_whole_arg *a = TESS_ARG(L, tess_whole_arg, .rows = m->rows, .columns = m->p->dim[1],
                                  .update = {.n = m->rows * m->p->dim[1],
+                                            .columns = m->p->dim[1],
                                             .optimizer = &L->conf->optimizer,
                                             .clip = true,
                                             .skips = L->conf->skips,
