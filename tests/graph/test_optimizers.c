@@ -1,6 +1,7 @@
 /* Each optimizer, 50 steps beside torch's, DeepSpeed's or transformers', of the same name: losses and what the
  * parameters come to be; what is held for it; and what a program may get wrong. */
 #define CHECK_MAIN
+#include "graph/nd.h"
 #include "tests/graph/params.h"
 
 enum { V = 11, C = 6, B = 2, T = 8, STEPS = 50, ELEMENTS = V * C + C * C + C + V * C };
@@ -190,6 +191,22 @@ TEST(adafactor_has_means_of_rows_and_columns)
     tess_step_free(s);
     tess_graph_free(n.g);
     tess_stop();
+}
+
+/* Of a tensor of three dimensions transformers has means of its last two; here it is refused. */
+TEST(adafactor_has_no_tensors_of_three_dimensions)
+{
+    tess_graph *g = tess_graph_new(NULL);
+    tess_step *s;
+    tess_tensor *x = tess_nd_input(g, "x", TESS_REAL, (tess_dims){2, {4, 3}});
+    tess_tensor *w = tess_nd_param(g, "w", (tess_dims){3, {3, 2, 5}}, TESS_NORMAL(0.02f), false);
+    tess_tensor *y = tess_nd_dot(x, w, &(tess_dot_dims){.contracts = 1, .contract = {{1}, {0}}});
+    tess_tensor *loss = tess_nd_loss(tess_nd_reduce(y, TESS_REDUCE_SUM, 0x7), NULL);
+    WRONG(tess_step_new(loss, &(tess_step_conf){.train = true, .optimizer = tess_adafactor()}, &s),
+          "w has 3 dimensions (AdamW has any)");
+    OK(tess_step_new(loss, &(tess_step_conf){.train = true, .optimizer = tess_adamw()}, &s));
+    tess_step_free(s);
+    tess_graph_free(g);
 }
 
 /* What Adagrad begins with is there for who looks before the first step; and the step's own looks afterwards. */

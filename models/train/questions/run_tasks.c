@@ -44,7 +44,8 @@ tess_status tess_run_tasks_open(tess_run *r, tess_run_tasks **tasks)
     t->scoring = tess_alloc((t->count + 1) * sizeof(tess_scoring *));
     t->number = tess_alloc((t->count + 1) * TESS_COUNTS * sizeof *t->number);
     for (size_t k = 0; k < t->count; k++) {
-        TESS_TRY(tess_questions_read(&t->questions[k], json_string_value(json_array_get(t->files, k))));
+        const char *path = json_string_value(json_array_get(t->files, k));
+        TESS_TRY(tess_run_lost(r->c, path, tess_questions_read(&t->questions[k], path)));
         TESS_TRY(check_name(t, k, where));
         TESS_TRY(tess_scoring_new(r, &t->questions[k], r->c->train_micro_batch_size_per_gpu, &t->scoring[k]));
     }
