@@ -259,6 +259,27 @@ TEST(estimate_counts_what_a_run_is_asked)
     DONE("train", "run.json", fmt("memory.cpu=%ldMiB", least[1]), "memory.path=swap");
 }
 
+/* Without a disk as well, where what is asked has more activations than a step: the least cap is kept. */
+TEST(a_cap_has_room_for_long_questions)
+{
+    setup_asked();
+    FILE *f = fopen("long.jsonl", "w");
+    for (int k = 0; k < 16; k++) fprintf(f, "{\"context\": \"%0400d\", \"continuation\": \" moves\"}\n", k);
+    fclose(f);
+    const char *const given[] = {"model.n_positions=512", "train_micro_batch_size_per_gpu=4"};
+    FAILS(2, ("train", "run.json", given[0], given[1], "eval.tasks=long.jsonl", "memory.cpu=4MiB"),
+          "memory.cpu: the run needs", "the cap is 4.0 MiB (memory.cpu=");
+    const char *at = strstr(ran.err, "(memory.cpu=");
+    const long least = at ? strtol(at + strlen("(memory.cpu="), NULL, 10) : 0;
+    DONE("train", "run.json", given[0], given[1], "eval.tasks=null", "memory.cpu=4MiB");
+    DONE("train", "run.json", given[0], given[1], "eval.tasks=long.jsonl", fmt("memory.cpu=%ldMiB", least));
+    json_t *all = lines_of("out/metrics.jsonl");
+    const json_t *cpu = json_object_get(json_array_get(all, 3), "cpu");
+    CHECK(json_number_value(json_object_get(cpu, "peak_bytes")) > 3 << 20);
+    CHECK(json_number_value(json_object_get(cpu, "peak_bytes")) <= (double)(least << 20));
+    json_decref(all);
+}
+
 TEST(lines_that_are_no_questions)
 {
     static const struct {

@@ -6,7 +6,6 @@
 #include <string.h>
 
 struct tess_run_tasks {
-    tess_run *r;
     json_t *files; /* their paths */
     size_t count;
     tess_questions *questions;
@@ -37,7 +36,6 @@ tess_status tess_run_tasks_open(tess_run *r, tess_run_tasks **tasks)
     if (!r->c->eval.tasks) return TESS_OK;
     snprintf(where, sizeof where, "%.300s: eval.tasks", r->c->file);
     tess_run_tasks *t = *tasks = tess_alloc(sizeof *t);
-    t->r = r;
     t->files = tess_config_list(r->c->eval.tasks);
     t->count = json_array_size(t->files);
     t->questions = tess_alloc((t->count + 1) * sizeof *t->questions);

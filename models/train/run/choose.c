@@ -173,6 +173,23 @@ tess_status tess_run_size_disk(tess_run *r)
     return TESS_OK;
 }
 
+/* Whether r->also fit beside what a step that trains holds from step to step: they may be of other lengths. */
+static tess_status fit_also(const tess_run *r, const tess_holds *train)
+{
+    uint64_t states = r->beside;
+    for (int k = 0; k < TESS_ROLE_COUNT; k++)
+        if (k != TESS_ROLE_WEIGHT && k != TESS_ROLE_SCRATCH) states += train->resident[k];
+    for (int k = 0; k < r->alsos; k++) {
+        tess_step *step;
+        tess_holds plan;
+        TESS_TRY(make_evaluation(r, r->evaluates + k, &step));
+        tess_step_holds(step, &plan);
+        tess_step_free(step);
+        TESS_TRY(tess_run_fits(r, false, &plan, states));
+    }
+    return TESS_OK;
+}
+
 /* A step whose tiles all live in RAM, or on the GPU. Under a cap the rest of it is room for those that come and go: no
  * less than the plan says, so that a task in its turn never lacks any. Beside several GPUs StarPU keeps the cap. */
 static tess_status fit(tess_run *r, const tess_step *step, bool train)
@@ -180,6 +197,7 @@ static tess_status fit(tess_run *r, const tess_step *step, bool train)
     tess_holds plan;
     tess_step_holds(step, &plan);
     TESS_TRY(tess_run_fits(r, train, &plan, r->beside));
+    if (train) TESS_TRY(fit_also(r, &plan));
     r->plan.ram.room = tess_step_room(step, &r->machine, &r->limits, r->plan.gpu.room > 0);
     return TESS_OK;
 }
