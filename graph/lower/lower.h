@@ -291,8 +291,9 @@ struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool t
 void tess_lower_wait(tess_lower *L, const tess_node *n, int i, size_t from);
 /* Returns whether tasks of a node wait, in this micro-batch; then its uses end behind them. */
 bool tess_lower_waits(tess_lower *L, const tess_node *n);
-/* Emits what waits of the micro-batch's chunk that was backward first. */
-void tess_lower_waited(tess_lower *L);
+/* Emits what waits of this micro-batch's pass, up to where a node's uses of its parameters end, and returns that node;
+ * NULL: nothing is left. */
+const tess_node *tess_lower_waited(tess_lower *L);
 /* Ends a node's uses of its parameters in this micro-batch (passes.c). */
 void tess_lower_end_uses(tess_lower *L, const tess_node *n);
 /* Emits this section's passes, and leaves in `wanted` the section's own nodes. */

@@ -183,7 +183,7 @@ static void run_pass(tess_lower *L, const struct tess_pass *pass, const int *chu
     if (pass->kind == TESS_PASS_FORWARD) tess_lower_forward(L, first, end, wanted);
     if (pass->kind == TESS_PASS_BACKWARD) tess_lower_backward(L, first, end, wanted, NULL);
     L->waits = false;
-    if (pass->kind == TESS_PASS_WEIGHTS) tess_lower_waited(L);
+    for (const tess_node *n; pass->kind == TESS_PASS_WEIGHTS && (n = tess_lower_waited(L));) tess_lower_end_uses(L, n);
 }
 
 /* Returns the first chunk whose tensors nodes of a chunk read here: their gradients begin in that one's tiles. */

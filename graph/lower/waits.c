@@ -78,25 +78,27 @@ bool tess_lower_waits(tess_lower *L, const tess_node *n)
 }
 
 /* The rule was called in order, and may have been for later micro-batches since: it has written in this one now. */
-static void end(tess_lower *L, const tess_node *n)
+static void mark_written(tess_lower *L, const tess_node *n)
 {
     for (int k = 0; k < n->inputs; k++) {
         const tess_tensor *p = n->in[k];
         for (int64_t j = 0; p && p->kind == TESS_KIND_PARAM && L->wants[p->id] && j < p->cut->tiles; j++)
             if (L->begun[p->id][j] >= 0) L->begun[p->id][j] = L->micro;
     }
-    tess_lower_end_uses(L, n);
 }
 
-void tess_lower_waited(tess_lower *L)
+const tess_node *tess_lower_waited(tess_lower *L)
 {
-    for (; L->wait_at < L->nwait; L->wait_at++) {
+    while (L->wait_at < L->nwait) {
         const struct tess_wait w = L->wait[L->wait_at];
         if (w.micro != L->micro || w.back != L->back) break;
-        if (w.ends)
-            end(L, w.ends);
-        else
-            tess_program_put(L->p, &w.task, w.use, &w.origin);
-        for (struct tess_grad **g = w.reads; g && *g; g++) (*g)->holders--;
+        L->wait_at++;
+        if (w.ends) {
+            mark_written(L, w.ends);
+            return w.ends;
+        }
+        tess_program_put(L->p, &w.task, w.use, &w.origin);
+        for (struct tess_grad **g = w.reads; *g; g++) (*g)->holders--;
     }
+    return NULL;
 }
