@@ -1,6 +1,6 @@
 /* Directories that a run makes, and small files in them. */
 #include "models/text/base/directories.h"
-#include "runtime/runtime.h"
+#include "models/text/base/gguf.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +68,7 @@ bool tess_dirs_hub(const char *name)
 bool tess_dirs_has(const char *dir, const char *name)
 {
     char *path = tess_format("%s/%s", dir, name);
-    const bool there = access(path, F_OK) == 0;
+    const bool there = access(path, F_OK) == 0 || tess_gguf_has(path);
     free(path);
     return there;
 }
@@ -99,6 +99,16 @@ tess_status tess_copy_file(const char *from, const char *to)
     bool itself = !stat(from, &a) && !stat(to, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
     FILE *in = itself ? NULL : fopen(from, "rb"), *out = in ? fopen(fresh, "wb") : NULL;
     bool good = true;
+    if (tess_gguf_has(from)) {
+        json_t *root;
+        free(fresh);
+        TESS_TRY(tess_gguf_beside(from, &root));
+        char *text = json_dumps(root, JSON_INDENT(2));
+        const tess_status status = tess_write_text(to, text);
+        free(text);
+        json_decref(root);
+        return status;
+    }
     for (size_t n; out && good && (n = fread(buffer, 1, sizeof buffer, in)) > 0;) good = fwrite(buffer, 1, n, out) == n;
     tess_status status = in ? finish_file(out, fresh, to, good && !ferror(in)) : TESS_OK;
     if (!in && !itself) unlink(to); /* another model's, which was here before */

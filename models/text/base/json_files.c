@@ -1,17 +1,13 @@
 /* JSON as Python reads it, for files that come from a hub: transformers writes int(1e30) for "no limit", and Infinity.
  */
 #include "models/text/base/directories.h"
+#include "models/text/base/gguf.h"
 #include "models/text/base/mapped.h"
 #include "models/text/base/text.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-const char *tess_json_text(const json_t *object, const char *name)
-{
-    return json_string_value(json_object_get(object, name));
-}
 
 /* Past a run of digits; NULL: there is none. */
 static const char *digits_end(const char *p, const char *end)
@@ -99,6 +95,11 @@ json_t *tess_json_load(const char *path, size_t flags, json_error_t *error)
 {
     tess_map map;
     *error = (json_error_t){.line = -1, .column = -1};
+    if (tess_gguf_has(path)) {
+        json_t *made;
+        if (tess_gguf_beside(path, &made) != TESS_OK) snprintf(error->text, sizeof error->text, "cannot be read");
+        return tess_error_clear(), made;
+    }
     if (tess_map_open(path, &map) != TESS_OK) {
         snprintf(error->text, sizeof error->text, "cannot be read");
         return tess_error_clear(), NULL;
@@ -124,6 +125,7 @@ tess_status tess_json_open(const char *path, size_t flags, json_t **root, uint64
 {
     tess_map map;
     json_error_t error;
+    if (tess_gguf_has(path)) return tess_gguf_beside(path, root);
     TESS_TRY(tess_map_open(path, &map));
     *root = tess_json_parse((const char *)map.data, map.bytes, JSON_REJECT_DUPLICATES | flags, &error);
     if (sum) *sum = tess_sum_bytes(TESS_SUM, map.data, map.bytes);

@@ -80,7 +80,10 @@ size_t tess_grapheme(const char *s, size_t n);
 size_t tess_ascii_end(const char *s, size_t n, size_t at);
 
 /* Returns the string of an object's field, or NULL where it is none. */
-const char *tess_json_text(const json_t *object, const char *name);
+static inline const char *tess_json_text(const json_t *object, const char *name)
+{
+    return json_string_value(json_object_get(object, name));
+}
 /* Parses text with jansson's `flags`, as Python's json does: an integer beyond 64 bits is a real, NaN is null, and what
  * is infinite is the largest real, since JSON has no other. Returns a new reference, or NULL and the error. */
 json_t *tess_json_parse(const char *text, size_t bytes, size_t flags, json_error_t *error);

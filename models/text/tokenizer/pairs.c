@@ -32,9 +32,13 @@ static json_t *byte_level(bool prefix, bool regex)
                      regex);
 }
 
-static const char QWEN2_WORDS[] =
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
-    "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+json_t *tess_pairs_words(const char *regex, bool prefix)
+{
+    if (!regex) return byte_level(prefix, true);
+    json_t *split =
+        json_pack("{ss s{ss} ss sb}", "type", "Split", "pattern", "Regex", regex, "behavior", "Isolated", "invert", 0);
+    return json_pack("{ss s[oo]}", "type", "Sequence", "pretokenizers", split, byte_level(prefix, false));
+}
 
 tess_status tess_pairs_read(const char *vocab_path, const char *merges_path, const json_t *config, bool qwen2,
                             json_t **root)
@@ -49,12 +53,7 @@ tess_status tess_pairs_read(const char *vocab_path, const char *merges_path, con
     const bool prefix = json_is_true(json_object_get(config, "add_prefix_space"));
     model = json_pack("{ss so so}", "type", "BPE", "vocab", vocab, "merges", merges);
     *root = json_pack("{so so so}", "model", model, "decoder", json_pack("{ss}", "type", "ByteLevel"), "pre_tokenizer",
-                      byte_level(prefix, !qwen2));
-    if (!qwen2) return TESS_OK;
-    json_t *split = json_pack("{ss s{ss} ss sb}", "type", "Split", "pattern", "Regex", QWEN2_WORDS, "behavior",
-                              "Isolated", "invert", 0);
-    json_object_set_new(*root, "normalizer", json_pack("{ss}", "type", "NFC"));
-    json_object_set_new(*root, "pre_tokenizer",
-                        json_pack("{ss s[oo]}", "type", "Sequence", "pretokenizers", split, byte_level(prefix, false)));
+                      tess_pairs_words(qwen2 ? TESS_QWEN2_WORDS : NULL, prefix));
+    if (qwen2) json_object_set_new(*root, "normalizer", json_pack("{ss}", "type", "NFC"));
     return TESS_OK;
 }

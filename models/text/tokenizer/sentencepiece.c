@@ -337,6 +337,35 @@ static json_t *make_root(const struct model *m, bool once)
     return root;
 }
 
+json_t *tess_sentencepiece_normalizer(bool prefix)
+{
+    return make_normalizer(&(struct model){.prefix = prefix}, false);
+}
+
+/* Pieces at the end that only fill the table up are left out. */
+tess_status tess_sentencepiece_make(const tess_reader *r, const json_t *texts, const json_t *scores,
+                                    const json_t *kinds, bool prefix, json_t **root)
+{
+    struct model m = {.r = r, .kind = BPE, .unknown = -1, .prefix = prefix, .escapes = true};
+    m.vocab = tess_vocab_new();
+    m.piece = tess_alloc((json_array_size(texts) + 1) * sizeof *m.piece);
+    for (size_t i = 0, used = 0; i < json_array_size(texts); i++) {
+        const json_t *text = json_array_get(texts, i);
+        const json_int_t kind = json_integer_value(json_array_get(kinds, i));
+        m.piece[i] = (struct piece){{json_string_value(text), json_string_length(text)},
+                                    (float)json_number_value(json_array_get(scores, i)),
+                                    kind < 0 || kind > BYTE ? 0 : (enum kind)kind};
+        used = m.piece[i].kind == UNUSED ? used : i + 1;
+        m.count = used;
+    }
+    tess_status status = check_pieces(&m);
+    if (status == TESS_OK) status = check_model(&m);
+    if (status == TESS_OK) *root = make_root(&m, false);
+    tess_vocab_free(m.vocab);
+    free(m.piece);
+    return status;
+}
+
 tess_status tess_sentencepiece_read(const tess_reader *r, const char *bytes, size_t n, const json_t *config,
                                     json_t **root)
 {

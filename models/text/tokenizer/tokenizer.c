@@ -6,6 +6,8 @@
  * forms. A tokenizer.model, or vocab.json and merges.txt, become the object that their tokenizer.json would be, so one
  * body encodes all. Long texts are cut after a mebibyte where every part is known not to look across the cut. Unicode
  * tables differ in age between libraries, so a character of the last years may be classed differently. */
+#include "models/text/base/directories.h"
+#include "models/text/base/gguf.h"
 #include "models/text/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -138,12 +140,12 @@ static tess_status make_root(tess_tokenizer *t, const char *dir, json_t **root)
     return TESS_OK;
 }
 
-/* `path`: the file, or the directory where it is. */
-static tess_status open_tokenizer(const char *path, bool any, tess_tokenizer **tokenizer)
+/* `path`: the file, or the directory where it is. *kept, unless NULL, becomes the object that it was read from. */
+static tess_status open_tokenizer(const char *path, bool any, tess_tokenizer **tokenizer, json_t **kept)
 {
     static const char json[] = "tokenizer.json";
     struct stat st;
-    const bool within = !stat(path, &st) && S_ISDIR(st.st_mode);
+    const bool within = tess_gguf_is(path) || (!stat(path, &st) && S_ISDIR(st.st_mode));
     const char *name = within ? tess_tokenizer_in(path) : NULL;
     char *file = name ? tess_format("%s/%s", path, name) : tess_strdup(path);
     tess_tokenizer *t = new_tokenizer(file);
@@ -156,6 +158,7 @@ static tess_status open_tokenizer(const char *path, bool any, tess_tokenizer **t
         read_names(t, root);
         status = TESS_OK;
     }
+    if (status == TESS_OK && kept) *kept = json_incref(root);
     json_decref(root);
     if (status == TESS_OK)
         *tokenizer = t;
@@ -173,11 +176,33 @@ tess_tokenizer *tess_tokenizer_none(const char *dir, const char *why)
 
 tess_status tess_tokenizer_open(const char *path, tess_tokenizer **tokenizer)
 {
-    return open_tokenizer(path, false, tokenizer);
+    return open_tokenizer(path, false, tokenizer, NULL);
 }
 tess_status tess_tokenizer_open_any(const char *path, tess_tokenizer **tokenizer)
 {
-    return open_tokenizer(path, true, tokenizer);
+    return open_tokenizer(path, true, tokenizer, NULL);
+}
+
+tess_status tess_tokenizer_json(const char *path, tess_tokenizer **tokenizer, json_t **root)
+{
+    return open_tokenizer(path, false, tokenizer, root);
+}
+tess_status tess_tokenizer_save(const char *dir, const char *file)
+{
+    tess_tokenizer *t;
+    json_t *root, *token;
+    size_t i;
+    TESS_TRY(tess_tokenizer_json(dir, &t, &root));
+    json_t *flags =
+        json_pack("{sb sb sb}", "single_word", 0, "lstrip", 0, "rstrip", 0); /* the library wants them said */
+    json_array_foreach(json_object_get(root, "added_tokens"), i, token) json_object_update_missing(token, flags);
+    json_decref(flags);
+    char *text = json_dumps(root, JSON_INDENT(1));
+    const tess_status status = tess_write_text(file, text);
+    free(text);
+    json_decref(root);
+    tess_tokenizer_free(t);
+    return status;
 }
 
 void tess_tokenizer_free(tess_tokenizer *t)

@@ -42,6 +42,12 @@ tess_status tess_tokenizer_open(const char *path, tess_tokenizer **tokenizer) TE
 /* Opens one for data that may be ids alone: if it is not supported it knows its added tokens, and fails when a text is
  * to be encoded. */
 tess_status tess_tokenizer_open_any(const char *path, tess_tokenizer **tokenizer) TESS_NODISCARD;
+/* Writes the tokenizer.json that a directory has or would have. */
+tess_status tess_tokenizer_save(const char *dir, const char *file) TESS_NODISCARD;
+/* Adds to the values of a GGUF file what it says of the directory's tokenizer, with `count` tokens in all. What has no
+ * name there is TESS_INVALID. */
+struct json_t;
+tess_status tess_tokenizer_gguf(const char *dir, int64_t count, struct json_t *meta) TESS_NODISCARD;
 /* Makes one that encodes nothing, because of what `why` says of the directory. */
 tess_tokenizer *tess_tokenizer_none(const char *dir, const char *why);
 /* Returns why it encodes nothing; NULL: it encodes. */

@@ -3,6 +3,7 @@
  * rest follows from the kind of tokenizer, which is known by its class or the model's type. A kind that is not known
  * here is an error: it might cut texts in another way. */
 #include "models/text/base/directories.h"
+#include "models/text/base/gguf.h"
 #include "models/text/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -36,11 +37,28 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* ---- what is there ---- */
 
+/* What a GGUF file says of its tokenizer, if it has one. */
+static tess_status read_gguf(const tess_reader *r, const char *path, json_t **root)
+{
+    tess_map map;
+    tess_gguf g = {0};
+    TESS_TRY(tess_map_open(path, &map));
+    tess_status status = tess_gguf_read(path, map.data, map.bytes, &g);
+    if (status == TESS_OK)
+        status = r                                                  ? tess_gguf_tokenizer_read(r, g.meta, root)
+                 : json_object_get(g.meta, "tokenizer.ggml.tokens") ? TESS_OK
+                                                                    : TESS_INVALID;
+    tess_gguf_free(&g);
+    tess_map_close(&map);
+    return status;
+}
+
 const char *tess_tokenizer_in(const char *dir)
 {
     if (tess_dirs_has(dir, "tokenizer.json")) return "tokenizer.json";
     if (tess_dirs_has(dir, "tokenizer.model")) return "tokenizer.model";
     if (tess_dirs_has(dir, "spiece.model")) return "spiece.model";
+    if (tess_gguf_is(dir)) return read_gguf(NULL, dir, NULL) == TESS_OK ? "tokenizer.ggml" : (tess_error_clear(), NULL);
     return tess_dirs_has(dir, "vocab.json") && tess_dirs_has(dir, "merges.txt") ? "vocab.json" : NULL;
 }
 
@@ -318,6 +336,7 @@ static tess_status read_beside(struct beside *b, bool pairs, json_t **root)
 tess_status tess_tokenizer_files_read(const tess_reader *r, const char *dir, json_t **root)
 {
     struct beside b = {.r = r, .dir = dir};
+    if (tess_gguf_is(dir)) return read_gguf(r, dir, root);
     const size_t n = strlen(r->path);
     const tess_status status = read_beside(&b, n > 5 && !strcmp(r->path + n - 5, ".json"), root);
     json_decref(b.config);

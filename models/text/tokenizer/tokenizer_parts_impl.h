@@ -297,7 +297,8 @@ bool tess_token_decoder_blanks(const tess_token_decoder *d);
  * is as it was. */
 bool tess_alphabet_bytes(tess_arena *arena, tess_token *token);
 
-/* ---- tokenizer_files.c, sentencepiece.c, pairs.c: other files than tokenizer.json -------------------------------- */
+/* ---- tokenizer_files.c, sentencepiece.c, pairs.c, gguf_read.c: other files than tokenizer.json ---------------------
+ */
 
 /* Reads a tokenizer's main file, r->path, and what lies beside it in `dir`, into the object that its tokenizer.json
  * would have: *root, which is NULL at first, becomes a new reference, also where what lies beside it is wrong. */
@@ -305,9 +306,33 @@ tess_status tess_tokenizer_files_read(const tess_reader *r, const char *dir, jso
 /* Reads a tokenizer.model, of `n` bytes; `config` is tokenizer_config.json's object, or NULL. */
 tess_status tess_sentencepiece_read(const tess_reader *r, const char *bytes, size_t n, const json_t *config,
                                     json_t **root) TESS_NODISCARD;
+/* Makes the same of pieces, as lists of their texts, scores and kinds; `prefix`: a blank is put before a text. */
+tess_status tess_sentencepiece_make(const tess_reader *r, const json_t *texts, const json_t *scores,
+                                    const json_t *kinds, bool prefix, json_t **root) TESS_NODISCARD;
+json_t *tess_sentencepiece_normalizer(bool prefix); /* of such a one */
+/* Makes the pre-tokenizer that cuts words of bytes by a regular expression; NULL: by GPT-2's. */
+json_t *tess_pairs_words(const char *regex, bool prefix);
+#define TESS_QWEN2_WORDS                                                                                               \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"                 \
+    "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 /* Reads a vocab.json and a merges.txt; words are GPT-2's, or Qwen2's. */
 tess_status tess_pairs_read(const char *vocab_path, const char *merges_path, const json_t *config, bool qwen2,
                             json_t **root) TESS_NODISCARD;
+
+/* Kinds of sentencepiece's pieces, which GGUF's tokens have too. */
+enum {
+    TESS_PIECE_NORMAL = 1,
+    TESS_PIECE_UNKNOWN,
+    TESS_PIECE_CONTROL,
+    TESS_PIECE_USER_DEFINED,
+    TESS_PIECE_UNUSED,
+    TESS_PIECE_BYTE
+};
+/* What GGUF calls ways to cut words of bytes, and their regular expressions; NULL: ByteLevel's own. */
+enum { TESS_GGUF_QWEN2 = 2, TESS_GGUF_WORDS };
+extern const char *const tess_gguf_words[TESS_GGUF_WORDS][2];
+/* Reads what a GGUF file says of its tokenizer; *root as above. */
+tess_status tess_gguf_tokenizer_read(const tess_reader *r, const json_t *meta, json_t **root) TESS_NODISCARD;
 
 /* ---- tokenizer.c, encode.c: the whole ---------------------------------------------------------------------------- */
 
@@ -336,6 +361,8 @@ struct tess_tokenizer {
     pthread_mutex_t lock;    /* of the workspaces that wait */
     tess_workspace *waiting;
 };
+/* Opens one as tess_tokenizer_open does, with the object that its tokenizer.json has or would have, a new reference. */
+tess_status tess_tokenizer_json(const char *path, tess_tokenizer **tokenizer, json_t **root) TESS_NODISCARD;
 /* Frees those that wait. */
 void tess_workspaces_free(tess_tokenizer *t);
 
