@@ -3,7 +3,8 @@
 #include "models/networks/import/import.h"
 #include "models/networks/lora/lora.h"
 #include "models/text/base/directories.h"
-#include "models/text/base/text.h"
+#include "models/text/base/gguf.h"
+#include "models/text/tokenizer/tokenizer.h"
 #include <dirent.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -51,7 +52,9 @@ tess_save_dtype tess_model_stored_as(const tess_model *m)
 static tess_status copy_file(const char *from_dir, const char *name, const char *dir)
 {
     char *from = tess_format("%s/%s", from_dir ? from_dir : "/dev/null", name), *to = tess_format("%s/%s", dir, name);
-    const tess_status status = tess_copy_file(from, to);
+    const bool made =
+        from_dir && tess_gguf_is(from_dir) && tess_tokenizer_in(from_dir) && !strcmp(name, "tokenizer.json");
+    const tess_status status = made ? tess_tokenizer_save(from_dir, to) : tess_copy_file(from, to);
     free(from);
     free(to);
     return status;

@@ -3,7 +3,7 @@
 #include "models/networks/import/import.h"
 #include "models/networks/lora/lora.h"
 #include "models/text/base/directories.h"
-#include "models/text/base/text.h"
+#include "models/text/base/gguf.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -189,10 +189,15 @@ static tess_status open_base(const char *dir, const char *json, tess_model **mod
 {
     json_error_t e;
     char *path = dir ? tess_format("%s/config.json", dir) : tess_strdup("model");
-    json_t *root =
-        dir ? tess_json_load(path, JSON_REJECT_DUPLICATES, &e) : json_loads(json, JSON_REJECT_DUPLICATES, &e);
+    json_t *root = NULL;
+    tess_status status = dir && tess_gguf_is(dir) ? tess_gguf_beside(path, &root) : TESS_OK;
+    if (status != TESS_OK) {
+        free(path);
+        return status;
+    }
+    if (!root)
+        root = dir ? tess_json_load(path, JSON_REJECT_DUPLICATES, &e) : json_loads(json, JSON_REJECT_DUPLICATES, &e);
     tess_model *m = tess_alloc(sizeof *m);
-    tess_status status;
     if (dir) m->dir = tess_strdup(dir);
     if (dir && json_is_object(root) && !json_object_get(root, "model_type") && json_object_get(root, "model"))
         status = no_config(dir, path, "is the configuration of a run, and no model's");

@@ -186,6 +186,12 @@ static tess_status open_product(const tess_model *m, const tess_graph *g, const 
     return status;
 }
 
+/* Whether a tensor lies in other files than it is written to as (out, in). */
+static bool turns(const tess_model *m, const tess_tensor *p, const tess_safetensor *t)
+{
+    return t->straight && t->rank == 2 && tess_model_turned(m, tess_tensor_name(p));
+}
+
 /* The tensor of the base's files, one a matrix of a stack, or, of a module that the adapter has all of, of the
  * adapter's. */
 static const tess_safetensor *source(const tess_model *m, const tess_safetensors *set, const tess_tensor *p,
@@ -197,10 +203,9 @@ static const tess_safetensor *source(const tess_model *m, const tess_safetensors
     return t ? t : tess_model_tensor(m, set, name);
 }
 
-static tess_status copy_all(tess_safetensors_writer *w, size_t tensor, const tess_safetensor *t,
+static tess_status copy_all(tess_safetensors_writer *w, size_t tensor, const tess_safetensor *t, bool turned,
                             const struct product *p)
 {
-    const bool turned = t->dtype == TESS_ST_MXFP4; /* which is written as it would lie there without */
     return copy_rows(w, tensor, t, 0, t->elements / (t->rank == 2 ? t->dims[1] : 1), turned, p);
 }
 
@@ -213,10 +218,12 @@ static tess_status write_tensors(const tess_model *m, const tess_safetensors *se
         const tess_tensor *p = tess_graph_param(g, k);
         struct product product = {0};
         if (tess_lora_part(tess_tensor_name(p))) continue;
-        status = open_product(m, g, tess_tensor_name(p), tess_model_turned(m, tess_tensor_name(p)), &product);
+        status = open_product(m, g, tess_tensor_name(p),
+                              tess_model_turned_in(m, tess_tensor_name(p), source(m, set, p, 0)), &product);
         for (int64_t i = 0; i < tess_param_members(p) && status == TESS_OK; i++) {
             status = product.by ? find_lengths(source(m, set, p, i), &product) : TESS_OK;
-            if (status == TESS_OK) status = copy_all(w, tensor++, source(m, set, p, i), &product);
+            const tess_safetensor *t = source(m, set, p, i);
+            if (status == TESS_OK) status = copy_all(w, tensor++, t, turns(m, p, t), &product);
         }
         free(product.left);
         free(product.right);
@@ -255,16 +262,16 @@ static tess_status merge(const tess_model *m, const tess_safetensors *set, const
         const bool stacked = tess_names_have(m->family->stacked, tess_tensor_name(p));
         for (int64_t i = 0; i < (stacked ? 1 : tess_param_members(p)); i++) {
             const tess_safetensor *t = source(m, set, p, i);
-            const bool packed = t->dtype == TESS_ST_MXFP4;
+            const bool turned = turns(m, p, t);
+            const int64_t dims[] = {t->dims[turned], t->dims[!turned]};
             const tess_safetensors_dtype as = tess_safetensor_plain(t);
             char member[512];
             tess_model_member(m, tess_tensor_name(p), i, member);
             tess_lora_file_name(m, stacked ? tess_tensor_name(p) : member, full);
             if (stacked)
-                tess_safetensors_declare_stack(w, full, as, tess_param_members(p),
-                                               (int64_t[]){t->dims[packed], t->dims[!packed]});
+                tess_safetensors_declare_stack(w, full, as, tess_param_members(p), dims);
             else
-                tess_safetensors_declare_floats(w, full, as, t->rank, t->dims);
+                tess_safetensors_declare_floats(w, full, as, t->rank, dims);
         }
     }
     return write_tensors(m, set, g, w);

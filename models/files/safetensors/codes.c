@@ -58,7 +58,7 @@ void tess_codes_forget(const tess_safetensor *t)
 tess_safetensors_dtype tess_safetensor_plain(const tess_safetensor *t)
 {
     return t->dtype == TESS_ST_CODES   ? t->codes->of
-           : t->dtype == TESS_ST_MXFP4 ? TESS_ST_BF16
+           : t->dtype >= TESS_ST_COUNT ? TESS_ST_BF16
            : t->dtype == TESS_ST_F64   ? TESS_ST_F32
                                        : t->dtype;
 }

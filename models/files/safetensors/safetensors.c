@@ -27,26 +27,6 @@ static tess_status read_dtype(tess_safetensor *t, const json_t *entry)
     return tess_file_error(t->file, t->name, "dtype %s is not known", name);
 }
 
-static tess_status read_shape(tess_safetensor *t, const json_t *entry)
-{
-    const json_t *shape = json_object_get(entry, "shape");
-    if (!json_is_array(shape)) return tess_file_error(t->file, t->name, "has no shape");
-    if (json_array_size(shape) > TESS_SAFETENSORS_RANK)
-        return tess_file_error(t->file, t->name, "has %zu dimensions, at most %d are supported", json_array_size(shape),
-                               TESS_SAFETENSORS_RANK);
-    t->rank = (int)json_array_size(shape);
-    t->elements = 1;
-    for (int i = 0; i < t->rank; i++) {
-        const json_t *dim = json_array_get(shape, (size_t)i);
-        t->dims[i] = json_integer_value(dim);
-        if (!json_is_integer(dim) || t->dims[i] < 0)
-            return tess_file_error(t->file, t->name, "dimension %d is no number of elements", i);
-        if (__builtin_mul_overflow(t->elements, t->dims[i], &t->elements))
-            return tess_file_error(t->file, t->name, "the shape has more than 2^63 elements");
-    }
-    return TESS_OK;
-}
-
 /* data and data_bytes: what follows the header. */
 static tess_status read_offsets(tess_safetensor *t, const json_t *entry, const uint8_t *data, size_t data_bytes)
 {
@@ -117,7 +97,7 @@ static tess_status read_header(tess_safetensors *s, const char *file, json_t *he
         t->name = tess_arena_format(s->arena, "%s", name);
         t->file = file;
         TESS_TRY(read_dtype(t, entry));
-        TESS_TRY(read_shape(t, entry));
+        TESS_TRY(tess_safetensors_shape(t, entry));
         TESS_TRY(read_offsets(t, entry, data, bytes));
     }
     return check_places(file, s->tensor + before, s->count - before, data, bytes);
@@ -137,6 +117,7 @@ static tess_status read_file(tess_safetensors *s, const char *file, const uint8_
     static const char pointer[] = "version https://git-lfs";
     if (n >= strlen(pointer) && !memcmp(bytes, pointer, strlen(pointer)))
         return tess_error(TESS_INVALID, file, "is git-lfs's pointer to the file, and not the file (git lfs pull)");
+    if (ends(file, ".gguf")) return tess_gguf_tensors(s, file, bytes, n);
     if (ends(file, ".bin")) return tess_torch_read(s, file, bytes, n);
     if (n < sizeof length)
         return tess_error(TESS_INVALID, file, "has %zu bytes, a safetensors file begins with 8 of its header's length",
@@ -312,9 +293,9 @@ static void read_mxfp4(const tess_safetensor *t, int64_t first, int64_t n, float
     }
 }
 
-tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_t n, float *out)
+/* As they lie in the file. */
+static tess_status read_elements(const tess_safetensor *t, int64_t first, int64_t n, float *out)
 {
-    TESS_ASSERT(first >= 0 && n >= 0 && first <= t->elements && n <= t->elements - first);
     const uint8_t *p = (const uint8_t *)t->data + (size_t)first * tess_st_size(t->dtype); /* MXFP4 has no size */
     uint16_t half;
     double wide;
@@ -337,10 +318,29 @@ tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_
     case TESS_ST_CODES:
         tess_codes_read(t, first, n, out);
         return TESS_OK;
+    case TESS_ST_Q8_0:
+    case TESS_ST_Q4_0:
+    case TESS_ST_Q4_K:
+    case TESS_ST_Q6_K:
+        tess_blocks_read(t, first, n, out);
+        return TESS_OK;
     default:
         return tess_file_error(t->file, t->name, "is %s, expected floats (F32, BF16, F16 or F64)",
                                tess_st_name(t->dtype));
     }
+}
+
+tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_t n, float *out)
+{
+    TESS_ASSERT(first >= 0 && n >= 0 && first <= t->elements && n <= t->elements - first);
+    if (!t->heads) return read_elements(t, first, n, out);
+    const int64_t width = t->elements / t->dims[0], head = t->dims[0] / t->heads;
+    for (int64_t some; n > 0; first += some, out += some, n -= some) {
+        const int64_t row = first / width, i = row % head, column = first % width;
+        some = width - column < n ? width - column : n;
+        TESS_TRY(read_elements(t, (row - i + i % (head / 2) * 2 + i / (head / 2)) * width + column, some, out));
+    }
+    return TESS_OK;
 }
 
 void tess_safetensor_forget(const tess_safetensor *t)

@@ -1,8 +1,8 @@
 /* Safetensors: reading and writing named tensors in Hugging Face's file format, in one file or in shards; what
- * torch.save made of a model is read as well.
+ * torch.save made of a model is read as well, and ggml's GGUF.
  *
  *     tess_safetensors *s;
- *     TESS_TRY(tess_safetensors_open("model", &s)); // a directory, a .safetensors, a .bin or an .index.json
+ *     TESS_TRY(tess_safetensors_open("model", &s)); // a directory, a .safetensors, .bin, .gguf or .index.json
  *     const tess_safetensor *t = tess_safetensors_find(s, "wte.weight");
  *     if (t) TESS_TRY(tess_safetensor_read(t, 0, t->elements, weights));
  *     tess_safetensors_close(s);
@@ -43,6 +43,11 @@ typedef enum tess_safetensors_dtype {
     TESS_ST_COUNT,
     TESS_ST_MXFP4 = TESS_ST_COUNT, /* of matrices that tess_safetensors_unstack makes alone; read as floats are */
     TESS_ST_CODES,                 /* the same, of matrices that bitsandbytes quantized */
+    TESS_ST_Q8_0,                  /* of GGUF files alone, as are those behind it; the same */
+    TESS_ST_Q4_0,
+    TESS_ST_Q4_K,
+    TESS_ST_Q6_K,
+    TESS_ST_ALL,
 } tess_safetensors_dtype;
 
 /* A tensor of an open set, which owns it. */
@@ -57,6 +62,8 @@ typedef struct tess_safetensor {
     bool mapped;                       /* from a file; else in the caller's memory */
     const uint8_t *scales;             /* of MXFP4: biased exponents, one for 32 elements */
     const struct tess_st_codes *codes; /* of TESS_ST_CODES: what they stand for */
+    bool straight;                     /* a matrix is (out, in) here, whatever its name says */
+    int64_t heads; /* of whose rows the halves take turns in the file; they are read one behind the other; 0: none */
 } tess_safetensor;
 
 typedef struct tess_safetensors tess_safetensors;
@@ -66,9 +73,9 @@ typedef struct tess_safetensors tess_safetensors;
 const char *tess_safetensors_in(const char *dir);
 /* Makes a new text for a message about a directory that has none: what it has instead. */
 char *tess_safetensors_lack(const char *dir);
-/* Opens one file or a set of them; a directory is opened by the file above, and one whose name ends in .bin is
- * torch.save's. The headers are checked in full, so that every tensor handed out lies within its file: anything else
- * is TESS_INVALID. */
+/* Opens one file or a set of them; a directory is opened by the file above, one whose name ends in .bin is
+ * torch.save's, in .gguf ggml's. The headers are checked in full, so that every tensor handed out lies within its
+ * file: anything else is TESS_INVALID. */
 tess_status tess_safetensors_open(const char *path, tess_safetensors **set) TESS_NODISCARD;
 /* Opens one file already in memory, which stays the caller's and must outlive the set. */
 tess_status tess_safetensors_view(const char *path, const void *data, size_t bytes,

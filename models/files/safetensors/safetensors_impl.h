@@ -7,6 +7,8 @@
 #include "models/files/safetensors/safetensors.h"
 #include "models/text/base/mapped.h"
 
+struct json_t;
+
 struct tess_safetensors {
     tess_arena *arena; /* names */
     tess_map *map;     /* the files; none of a view */
@@ -25,6 +27,8 @@ const char *tess_st_name(tess_safetensors_dtype dtype);
 size_t tess_st_size(tess_safetensors_dtype dtype);
 /* Adds a tensor, zeroed, to the end of the set. */
 tess_safetensor *tess_safetensors_add(tess_safetensors *s);
+/* Reads {"shape": [...]} of a tensor. */
+tess_status tess_safetensors_shape(tess_safetensor *t, const struct json_t *entry) TESS_NODISCARD;
 
 /* ---- safetensors.c ----------------------------------------------------------------------------------------------- */
 
@@ -40,6 +44,13 @@ tess_status tess_codes_add(tess_safetensors *s, const tess_safetensors *of, cons
                            bool *taken) TESS_NODISCARD;
 void tess_codes_read(const tess_safetensor *t, int64_t first, int64_t n, float *out);
 void tess_codes_forget(const tess_safetensor *t);
+
+/* ---- gguf.c ------------------------------------------------------------------------------------------------------ */
+
+/* Adds the tensors of a GGUF file. `file` lives as long as the set. */
+tess_status tess_gguf_tensors(tess_safetensors *s, const char *file, const uint8_t *bytes, size_t n) TESS_NODISCARD;
+/* Reads elements of its types of few bits, as tess_safetensor_read does. */
+void tess_blocks_read(const tess_safetensor *t, int64_t first, int64_t n, float *out);
 
 /* ---- torch.c ----------------------------------------------------------------------------------------------------- */
 

@@ -1,9 +1,11 @@
 /* Which of a directory's files has a model's weights, and what is there where none has. */
 #include "models/files/safetensors/safetensors_impl.h"
 #include "models/text/base/directories.h"
+#include "models/text/base/gguf.h"
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const char *tess_safetensors_in(const char *dir)
 {
@@ -11,7 +13,7 @@ const char *tess_safetensors_in(const char *dir)
                                        "pytorch_model.bin.index.json"};
     for (size_t i = 0; i < sizeof name / sizeof *name; i++)
         if (tess_dirs_has(dir, name[i])) return name[i];
-    return NULL;
+    return tess_gguf_is(dir) && !access(dir, F_OK) ? "its tensors" : NULL;
 }
 
 /* Files that have weights, or a part of them, and by which alone a model cannot be opened. */
@@ -66,6 +68,8 @@ char *tess_safetensors_lack(const char *dir)
         best == OTHERS ? tess_strdup("has no model.safetensors or pytorch_model.bin")
         : others[best].index
             ? tess_format("has %s, a shard, and no %s beside it (fetch what is missing)", met, others[best].index)
+        : !strcmp(others[best].end, ".gguf")
+            ? tess_format("has %s (name that file in the place of its directory)", met)
             : tess_format("has no model.safetensors or pytorch_model.bin, but %s, which is not read (loaded in "
                           "transformers, save_pretrained makes one of it)",
                           met);

@@ -21,6 +21,7 @@ static void add_matrices(tess_safetensors *s, const char *name, const tess_safet
                                .data = (const uint8_t *)all->data + (size_t)k * bytes,
                                .bytes = bytes,
                                .mapped = all->mapped,
+                               .straight = scales != NULL,
                                .scales = scales ? scales + k * rows * (columns / TESS_MXFP4_BLOCK) : NULL};
     }
 }

@@ -1,6 +1,7 @@
 /* Reading a Hugging Face config.json by a family's table of fields: every field is known or an error. */
 #include "models/networks/model/model.h"
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The keys that config.json of each family may have. */
@@ -377,6 +378,18 @@ const char *tess_field_text(const tess_field *d, const void *numbers, char text[
         for (size_t i = ACTIVATIONS; i-- > 0;)
             if ((int64_t)activations[i].kind == whole) snprintf(text, 32, "%s", activations[i].name);
     return text;
+}
+
+json_t *tess_model_field(const tess_model *m, const char *name)
+{
+    const tess_field *d = find(m->family, name);
+    char text[32];
+    double real;
+    if (!d || !is_number(d)) return NULL;
+    memcpy(&real, m->numbers + d->offset, sizeof real);
+    if (is_real(d)) return json_real(real);
+    tess_field_text(d, m->numbers, text);
+    return d->kind <= TESS_FIELD_OPTIONAL ? json_integer(strtoll(text, NULL, 10)) : json_string(text);
 }
 
 static void presets(const tess_family *f, char *numbers)

@@ -179,6 +179,9 @@ bool tess_fields_same(const tess_family *f, const char *a, const char *b);
 const tess_field *tess_fields_next_other(const tess_family *f, const void *a, const void *b, const tess_field *after);
 /* Returns whether null is a value of the field that this name has. */
 bool tess_field_takes_null(const tess_family *f, const char *name);
+/* Returns the value of a field that is a number or a word, defaults included, a new reference; NULL: the model has no
+ * such field. */
+struct json_t *tess_model_field(const tess_model *m, const char *name);
 /* Writes a field's value as config.json has it. */
 const char *tess_field_text(const tess_field *d, const void *numbers, char text[static 32]);
 /* Returns whether a name is one of a list of a family's. */
@@ -197,7 +200,7 @@ void tess_model_remove(const char *dir);
 /* Returns whether files store the tensor t of such a parameter so. */
 static inline bool tess_model_turned_in(const tess_model *m, const char *name, const tess_safetensor *t)
 {
-    return tess_model_turned(m, name) && t->dtype != TESS_ST_MXFP4;
+    return tess_model_turned(m, name) && !t->straight;
 }
 /* Opens the tensors of the model's files, stacks as matrices. */
 tess_status tess_model_tensors(const tess_model *m, tess_safetensors **set) TESS_NODISCARD;

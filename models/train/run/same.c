@@ -2,6 +2,7 @@
  * together, and no error would show it. Each rank lists both, one a line; rank 0 sends its list to the others. */
 #include "models/files/data/data_paths.h"
 #include "models/networks/networks.h"
+#include "models/text/base/gguf.h"
 #include "models/train/run/run.h"
 #include <dirent.h>
 #include <errno.h>
@@ -142,6 +143,10 @@ static void list_model(struct list *l, const tess_model *m)
     if (tess_model_adapter_dir(m)) list_weights(l, "adapter", tess_model_adapter_dir(m));
     if (!dir) return;
     list_weights(l, "model", dir);
+    if (tess_gguf_is(dir)) {
+        list_file(l, "model", dir, "");
+        return;
+    }
     static const char *const tokenizer[] = {
         "tokenizer.json", "tokenizer.model",   "spiece.model",          "vocab.json",
         "merges.txt",     "added_tokens.json", "tokenizer_config.json", "special_tokens_map.json"};
