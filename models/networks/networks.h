@@ -133,6 +133,8 @@ const char *tess_model_file_in(const char *dir);
 tess_status tess_model_export_rest(tess_model *m, const char *dir, bool *states) TESS_NODISCARD;
 /* Writes the weights of a checkpoint's model, from file to file. */
 tess_status tess_model_export_weights(const tess_model *m, const char *dir) TESS_NODISCARD;
+/* Writes a model, or a checkpoint's, to a new GGUF file, matrices as dtype (f16, q8_0, bf16 or f32) says. */
+tess_status tess_model_export_gguf(const tess_model *m, const char *path, const char *dtype) TESS_NODISCARD;
 /* Writes the model of one directory with the adapters of another folded into its weights, from file to file, to a third
  * one, which holds no model yet. */
 tess_status tess_model_merge(const char *model, const char *adapter, const char *dir) TESS_NODISCARD;

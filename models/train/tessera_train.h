@@ -112,6 +112,8 @@ tess_status tess_tokenize(const tess_tokenize_conf *c, FILE *out) TESS_NODISCARD
 /* Writes the model of a checkpoint, or of the newest one in a directory, to `dir` as a Hugging Face directory. `dir`
  * must not hold a model yet. The bytes are those that the run itself would leave. */
 tess_status tess_export(const char *checkpoint, const char *dir, FILE *out) TESS_NODISCARD;
+/* Writes it, or the model of a directory, to a new GGUF file, matrices in f16, q8_0, bf16 or f32. */
+tess_status tess_export_gguf(const char *checkpoint, const char *file, const char *dtype, FILE *out) TESS_NODISCARD;
 
 /* ---- a run, step by step (may still change) ------------------------------------------------------------------------
  *

@@ -1,4 +1,4 @@
-/* A Hugging Face directory from a checkpoint, and from a model with adapters folded in. */
+/* A Hugging Face directory or a GGUF file from a checkpoint, and from a model with adapters folded in. */
 #include "models/networks/networks.h"
 #include "models/text/base/directories.h"
 #include "models/train/checkpoint/checkpoint.h"
@@ -55,6 +55,26 @@ tess_status tess_export(const char *checkpoint, const char *dir, FILE *out)
 done:
     if (status != TESS_OK) tess_model_remove_rest(dir);
     if (status != TESS_OK) tess_dirs_remove(dir, made);
+    close_checkpoint(&e);
+    free(path);
+    return status;
+}
+
+static tess_status open_any(const char *path, void *what)
+{
+    struct exported *e = what;
+    TESS_TRY(tess_model_open(path, NULL, &e->model));
+    return tess_model_check(e->model);
+}
+
+tess_status tess_export_gguf(const char *checkpoint, const char *file, const char *dtype, FILE *out)
+{
+    struct exported e = {0};
+    char *path = NULL;
+    if (!checkpoint || !file || !dtype || !out) return tess_error(TESS_INVALID, "export", "an argument is NULL");
+    tess_status status = tess_checkpoint_open(checkpoint, open_any, close_checkpoint, &e, &path);
+    if (status == TESS_OK) status = tess_model_export_gguf(e.model, file, dtype);
+    if (status == TESS_OK) fprintf(out, "the model of %s: %s\n", path, file);
     close_checkpoint(&e);
     free(path);
     return status;
