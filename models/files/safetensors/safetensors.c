@@ -347,5 +347,5 @@ void tess_safetensor_forget(const tess_safetensor *t)
 {
     if (t->mapped) tess_map_forget(t->data, t->bytes);
     if (t->mapped && t->scales) tess_map_forget(t->scales, t->bytes / 16);
-    if (t->codes) tess_codes_forget(t);
+    if (t->codes) tess_safetensor_forget(t->codes->scale);
 }

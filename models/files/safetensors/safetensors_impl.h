@@ -37,13 +37,21 @@ tess_status tess_safetensors_sort(tess_safetensors *s) TESS_NODISCARD;
 /* Elements of MXFP4 that share an exponent: 16 bytes of codes, of each byte the lower four bits first. */
 enum { TESS_MXFP4_BLOCK = 32 };
 
-/* ---- codes.c ----------------------------------------------------------------------------------------------------- */
+/* ---- codes.c, codes_in.c ----------------------------------------------------------------------------------------- */
+
+enum { TESS_CODES_NF4, TESS_CODES_FP4, TESS_CODES_EIGHT };
+struct tess_st_codes {
+    int kind;
+    int64_t block, nested_block;
+    const tess_safetensor *scale, *nested; /* `nested` NULL: a scale is an fp32 */
+    float offset, value[16], nested_value[256];
+    tess_safetensors_dtype of; /* what it was quantized from, and is read as */
+};
 
 /* Adds to s what a tensor of `of` is a matrix of bitsandbytes' for; *taken: it is, or lies beside one. */
 tess_status tess_codes_add(tess_safetensors *s, const tess_safetensors *of, const tess_safetensor *t,
                            bool *taken) TESS_NODISCARD;
 void tess_codes_read(const tess_safetensor *t, int64_t first, int64_t n, float *out);
-void tess_codes_forget(const tess_safetensor *t);
 
 /* ---- gguf.c ------------------------------------------------------------------------------------------------------ */
 
