@@ -150,7 +150,7 @@ extern tess_codelet tess_gelu_linear_backward[]; /* dy (rows,out), w (out,in), p
 /* Turns pairs of each head; half: pairs (i, i + rotary/2) as in GPT-NeoX and Llama, else neighbours (2i, 2i+1). */
 typedef struct tess_rope_arg {
     int64_t rows, sequence, heads, dim;
-    int64_t rotary; /* how many of dim rotate */
+    int64_t rotary, skip; /* how many of dim rotate, behind how many that do not */
     float base;
     tess_rope_scaling scaling;
     int64_t of, turning; /* of each `of` heads the first `turning` turn, the others, v's, stay; of 0: all turn */
@@ -292,15 +292,16 @@ void tess_own_cuda(const tess_work *w);
 tess_cost tess_own_cost(const void *arg);
 
 /* ---- strip.c ---- */
-/* Runs of `n` columns of `from` (rows, from_ld) go to columns of `to` (rows, to_ld), or are added there. */
+/* Runs of `n` columns of `from` (rows, from_ld) go to columns of `to` (rows, to_ld), or are added there. Where one side
+ * has fewer rows, each of its rows has `spread` of to's, or is the sum of `sums` of from's; 0: one. */
 enum { TESS_MOST_RUNS = 3 };
 typedef struct tess_strip_arg {
-    int64_t rows, from_ld, to_ld;
+    int64_t rows, from_ld, to_ld, spread, sums; /* rows: of `to` */
     int runs;
     struct {
         int64_t from, to, n;
     } run[TESS_MOST_RUNS];
-    bool acc;
+    bool acc, clears; /* clears: what is in no run becomes 0 */
 } tess_strip_arg;
 extern tess_codelet tess_strip[]; /* from, to */
 
@@ -390,16 +391,21 @@ extern tess_codelet tess_preference_loss[];
 /* Returns the bytes of an order, i32, in which the rows of a tile have their places: order_impl.h. */
 size_t tess_order_bytes(int64_t rows, int64_t experts, int64_t chosen);
 
+enum { TESS_ROUTE_GROUPS = 32 }; /* at most: a lane of a warp has one */
 typedef struct tess_route_arg {
     int64_t rows, experts, chosen;
-    int64_t sequence; /* where bounds say which rows are padding, and go nowhere; */
-    int64_t place;    /* that of the first row in it */
-    bool normalised;  /* the weights of a row add up to 1; else they are what softmax says */
+    int64_t sequence;     /* where bounds say which rows are padding, and go nowhere; */
+    int64_t place;        /* that of the first row in it */
+    int64_t groups, kept; /* of equal groups of experts those with the largest two together are chosen from; 0: all */
+    float scale;          /* a factor of the weights; 0: 1 */
+    bool normalised;      /* the weights of a row add up to 1; else they are what softmax says */
+    bool scored;          /* each expert's sigmoid, in the place of softmax; a bias has a say in who is chosen */
     bool bounded;
     bool acc;
     tess_choice *choice; /* it stores how many rows each expert has; NULL: it is not needed */
 } tess_route_arg;
-/* logits (rows,experts), weights (rows,chosen), order[, bounds i32 (2 rows)]: the largest `chosen` of a softmax */
+/* logits (rows,experts), weights (rows,chosen), order[, bias f32 (experts)][, bounds i32 (2 rows)]: the largest
+ * `chosen` */
 extern tess_codelet tess_route_forward[];
 extern tess_codelet tess_route_backward[]; /* dweights (rows,chosen), logits, order, dlogits += */
 

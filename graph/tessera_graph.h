@@ -154,6 +154,7 @@ typedef struct tess_rope_conf {
     float base;                /* the base of the frequencies; 0: 10000 */
     tess_rope_scaling scaling; /* for long sequences */
     bool neighbours;           /* pairs are (2i, 2i+1), not (i, i + rotary/2) */
+    bool last;                 /* the last elements of a head rotate, not the first */
     int64_t of, turning;       /* the first `turning` of every `of` heads are rotated; of = 0: all are. For the input of
                                 * tess_attention_packed they are 2 of 3 with by_head, else q's and k's of all heads */
     tess_tensor *places;       /* an input (B, T), the position of each row; NULL: its index in the sequence */

@@ -90,6 +90,18 @@ tess_status tess_op_register(const tess_op_conf *conf, const tess_op **op) TESS_
  * those that are left out; `attributes` is copied. */
 tess_tensor *tess_apply(const tess_op *op, tess_tensor *const *in, int inputs, const void *attributes);
 
+/* ---- heads of several parts ----------------------------------------------------------------------------------------
+ */
+
+/* Which elements of each head of a tensor are taken: of `dim` the `n` behind the first `first`. */
+typedef struct tess_run_of {
+    int64_t dim, first, n;
+} tess_run_of;
+/* Returns `heads` heads of `dim` elements: those taken of x's, then those of z's, unless that is NULL, then zeros. One
+ * head of x or z is shared by all. */
+tess_tensor *tess_strips(tess_tensor *x, tess_run_of of_x, tess_tensor *z, tess_run_of of_z, int64_t heads,
+                         int64_t dim);
+
 /* ---- experts -------------------------------------------------------------------------------------------------------
  *
  * Each row of activations chooses some of several feed-forward networks, by a router:
@@ -111,6 +123,16 @@ tess_tensor *tess_param_stack(tess_graph *g, const char *name, int64_t members, 
  * with `normalised` they are divided by their sum. Rows that `bounds` (tess_attention_conf, or NULL) marks as padding
  * choose none. */
 tess_tensor *tess_route(tess_tensor *logits, int64_t chosen, bool normalised, tess_tensor *bounds);
+typedef struct tess_route_conf {
+    int64_t chosen;       /* experts of a row */
+    int64_t groups, kept; /* experts side by side are equal groups, and it chooses among those of the `kept` groups
+                             whose two largest are largest together; 0: among all */
+    bool normalised;
+    float scale; /* a factor of the weights; 0: 1 */
+} tess_route_conf;
+/* Returns the same of scores: an expert's weight is the sigmoid of its logit, and those are chosen whose weight plus
+ * their element of `bias` is largest, a frozen parameter (experts). Without a bias it is of softmax. */
+tess_tensor *tess_route_scored(tess_tensor *logits, tess_tensor *bias, tess_tensor *bounds, tess_route_conf conf);
 /* Returns each row of x once for each expert that it chose, sorted by expert: (B, T*chosen, C). */
 tess_tensor *tess_dispatch(tess_tensor *x, tess_tensor *weights);
 /* Returns each of these rows times the matrix of its expert, transposed; w is a stack of matrices (out, C). */

@@ -1,6 +1,6 @@
 /* rope: rotary positions. Row r turns the pairs of each of its heads by angles place * base^(-2i / rotary), or what
  * scaling makes of these speeds, where its place is r % sequence or what it is told, in fp32 as the published models
- * do; the backward pass turns back. Values past `rotary` pass through. */
+ * do; the backward pass turns back. Values beside `rotary` pass through. */
 #include "codelets/ops/rope_impl.h"
 #include "codelets/shared/vector.h"
 
@@ -39,9 +39,13 @@ TESS_INLINE void turn_head(const void *x, void *y, tess_dtype t, bool acc, int64
 TESS_INLINE void pass_through(const tess_work *w, tess_dtype t, bool acc)
 {
     const tess_rope_arg *a = w->arg;
-    for (int64_t h = 0; h < a->rows * a->heads; h++)
-        for (int64_t i = h * a->dim + (tess_rope_stays(a, h) ? 0 : a->rotary); i < (h + 1) * a->dim; i++)
+    for (int64_t h = 0; h < a->rows * a->heads; h++) {
+        const int64_t end = (h + 1) * a->dim, first = tess_rope_stays(a, h) ? end : h * a->dim + a->skip;
+        for (int64_t i = h * a->dim; i < first; i++)
             tess_accumulate(w->buf[1].ptr, i, t, acc, tess_load(w->buf[0].ptr, i, t));
+        for (int64_t i = first + a->rotary; i < end; i++)
+            tess_accumulate(w->buf[1].ptr, i, t, acc, tess_load(w->buf[0].ptr, i, t));
+    }
 }
 
 TESS_INLINE void turn(const tess_work *w, tess_dtype t, bool acc, float direction)
@@ -49,7 +53,7 @@ TESS_INLINE void turn(const tess_work *w, tess_dtype t, bool acc, float directio
     const tess_rope_arg *a = w->arg;
     const int64_t half = a->rotary / 2;
     const int32_t *place = a->placed ? w->buf[2].ptr : NULL;
-    TESS_ASSERT(a->rotary % 2 == 0 && a->rotary <= a->dim);
+    TESS_ASSERT(a->rotary % 2 == 0 && a->rotary + a->skip <= a->dim);
     for (int64_t first = 0; first < half; first += CHUNK) {
         const int64_t pairs = half - first < CHUNK ? half - first : CHUNK;
         float speed[CHUNK], sine[CHUNK], cosine[CHUNK];
@@ -58,7 +62,7 @@ TESS_INLINE void turn(const tess_work *w, tess_dtype t, bool acc, float directio
             turn_of((float)(place ? place[r] : (a->row0 + r) % a->sequence), speed, tess_rope_size(a), pairs, sine,
                     cosine);
             for (int64_t h = 0; h < a->heads; h++) {
-                const int64_t head = (r * a->heads + h) * a->dim;
+                const int64_t head = (r * a->heads + h) * a->dim + a->skip;
                 if (tess_rope_stays(a, h)) continue;
                 if (a->half)
                     turn_head(tess_at(w->buf[0].ptr, head + first, t), tess_at_mut(w->buf[1].ptr, head + first, t), t,

@@ -33,7 +33,7 @@ rope_kernel(const void *x, void *y, const int32_t *places, tess_rope_arg a, bool
         turn_of((float)place, s.of[i], s.size, &sine[i], &cosine[i]);
     __syncthreads();
     for (int64_t k = threadIdx.x; k < a.heads * s.pairs; k += THREADS) {
-        const int64_t h = k / s.pairs, i = k % s.pairs, pair = s.first + i, head = (row * a.heads + h) * a.dim;
+        const int64_t h = k / s.pairs, i = k % s.pairs, pair = s.first + i, head = (row * a.heads + h) * a.dim + a.skip;
         if (tess_rope_stays(&a, h)) continue;
         const int64_t one = head + (a.half ? pair : 2 * pair), two = one + (a.half ? half : 1);
         const float u = value_at<T>(x, one), v = value_at<T>(x, two);
@@ -43,11 +43,11 @@ rope_kernel(const void *x, void *y, const int32_t *places, tess_rope_arg a, bool
     if (s.first) return;
     for (int64_t h = a.of ? 0 : a.heads; h < a.heads; h++)
         for (int64_t k = threadIdx.x; k < a.rotary && tess_rope_stays(&a, h); k += THREADS) {
-            const int64_t i = (row * a.heads + h) * a.dim + k;
+            const int64_t i = (row * a.heads + h) * a.dim + a.skip + k;
             add_at<T>(y, i, acc, value_at<T>(x, i));
         }
     for (int64_t k = threadIdx.x; k < a.heads * rest; k += THREADS) {
-        const int64_t i = (row * a.heads + k / rest) * a.dim + a.rotary + k % rest;
+        const int64_t i = (row * a.heads + k / rest) * a.dim + k % rest + (k % rest < a.skip ? 0 : a.rotary);
         add_at<T>(y, i, acc, value_at<T>(x, i));
     }
 }
@@ -74,7 +74,7 @@ template <tess_dtype T> static void turn(const tess_work *w, bool acc, float dir
 {
     const tess_rope_arg *a = arg_of(w);
     const int64_t half = a->rotary / 2;
-    TESS_ASSERT(a->rotary % 2 == 0 && a->rotary <= a->dim);
+    TESS_ASSERT(a->rotary % 2 == 0 && a->rotary + a->skip <= a->dim);
     for (int64_t first = 0; first == 0 || first < half; first += PAIRS)
         launch(w, rope_kernel<T>, a->rows, THREADS, 0, buffer(w, 0), w->buf[1].ptr,
                a->placed ? (const int32_t *)w->buf[2].ptr : NULL, *a, acc, speeds_of(a, first, direction));

@@ -43,9 +43,10 @@ static tess_rope_arg *arg(tess_lower *L, const tess_node *n, int i)
 {
     const tess_rope_conf *c = n->attributes;
     return TESS_ARG(L, tess_rope_arg, .rows = tess_rows(L, n->out, i), .sequence = n->out->dim[1],
-                    .heads = tess_width(n->out) / c->dim, .dim = c->dim, .rotary = c->rotary, .base = c->base,
-                    .scaling = c->scaling, .of = c->of, .turning = c->turning, .half = !c->neighbours,
-                    .placed = n->in[1] != NULL, .row0 = tess_first_row(L, n->out, i));
+                    .heads = tess_width(n->out) / c->dim, .dim = c->dim, .rotary = c->rotary,
+                    .skip = c->last ? c->dim - c->rotary : 0, .base = c->base, .scaling = c->scaling, .of = c->of,
+                    .turning = c->turning, .half = !c->neighbours, .placed = n->in[1] != NULL,
+                    .row0 = tess_first_row(L, n->out, i));
 }
 
 static void forward(tess_lower *L, const tess_node *n, int i)

@@ -247,6 +247,10 @@ static int64_t first_position(const tess_model *m)
 {
     return m->family->behind ? number(m, m->family->behind) + 1 : 0;
 }
+int64_t tess_model_further(const tess_model *m)
+{
+    return number(m, m->family->further);
+}
 bool tess_model_has_turned(const tess_model *m, const tess_tensor *p)
 {
     return m->import ? tess_param_turned(p) : tess_model_turned(m, tess_tensor_name(p));

@@ -151,12 +151,16 @@ static tess_status check_copy(const tess_model *m, const tess_safetensors *set, 
 /* A tensor that nothing reads would mean that the model is another one. */
 static tess_status check_extra(const tess_model *m, const tess_safetensors *set, const tess_graph *g)
 {
-    size_t prefix = strlen(m->family->prefix);
+    const int64_t layers = ((const tess_common *)m->numbers)->layers, further = tess_model_further(m);
+    size_t prefix = strlen(m->family->prefix), left = 0;
     for (size_t i = 0; i < tess_safetensors_count(set); i++) {
         const tess_safetensor *t = tess_safetensors_at(set, i);
         const char *name = strncmp(t->name, m->family->prefix, prefix) ? t->name : t->name + prefix;
         if (is_param(g, name)) continue;
-        if (tess_names_have(m->family->extra, name))
+        const int64_t layer = strncmp(name, "layers.", 7) ? -1 : strtoll(name + 7, NULL, 10);
+        if (layer >= layers && layer < layers + further)
+            left++;
+        else if (tess_names_have(m->family->extra, name))
             TESS_TRY(check_copy(m, set, g, t));
         else
             return tess_error(TESS_INVALID, t->file,
@@ -164,6 +168,10 @@ static tess_status check_extra(const tess_model *m, const tess_safetensors *set,
                               "different models?)",
                               t->name, m->family->type);
     }
+    if (left && tess_rank() == 0)
+        tess_note(
+            "%zu tensors of layers from %lld on, which guess further tokens, are left alone: they are not trained",
+            left, (long long)layers);
     return TESS_OK;
 }
 
@@ -188,7 +196,8 @@ static bool is_stack(const void *list, const char *name)
 tess_status tess_model_tensors(const tess_model *m, tess_safetensors **set)
 {
     TESS_TRY(tess_safetensors_open(m->dir, set));
-    const tess_status status = tess_safetensors_unstack(*set, is_stack, m->family->stacked);
+    tess_status status = tess_safetensors_scale(*set);
+    if (status == TESS_OK) status = tess_safetensors_unstack(*set, is_stack, m->family->stacked);
     if (status != TESS_OK) tess_safetensors_close(*set);
     return status;
 }
@@ -258,15 +267,16 @@ static void declare(tess_safetensors_writer *w, const tess_model *m, const tess_
     shape[0] = turned ? ours[1] : ours[0];
     shape[1] = turned ? ours[0] : ours[1];
     const bool stacked = tess_names_have(m->family->stacked, of);
+    const tess_safetensors_dtype as = tess_names_have(m->family->wide, of) ? TESS_ST_F32 : stored_as[m->stored];
     for (int64_t k = 0; k < (stacked ? 1 : tess_param_members(p)); k++) {
         char member[512], full[512];
         tess_model_member(m, of, k, member);
         tess_lora_file_name(m, stacked ? of : member, full);
         char *name = tess_format("%s%s", m->lora ? TESS_LORA_PREFIX : "", full);
         if (stacked)
-            tess_safetensors_declare_stack(w, name, stored_as[m->stored], tess_param_members(p), shape);
+            tess_safetensors_declare_stack(w, name, as, tess_param_members(p), shape);
         else
-            tess_safetensors_declare_floats(w, name, stored_as[m->stored], rank, shape);
+            tess_safetensors_declare_floats(w, name, as, rank, shape);
         free(name);
     }
 }

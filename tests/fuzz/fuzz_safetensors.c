@@ -1,5 +1,5 @@
 /* Any bytes as a safetensors file: it is refused, or every element that it offers can be read, and so can those of its
- * stacks. */
+ * stacks, and matrices with scales. */
 #include "models/files/safetensors/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -31,6 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (tess_safetensors_view("fuzz", data, bytes, &s) != TESS_OK) return 0;
     fuzz_taken++;
     read_all(s);
+    if (tess_safetensors_scale(s) == TESS_OK) read_all(s);
     if (tess_safetensors_unstack(s, is_stack, NULL) == TESS_OK) read_all(s);
     tess_safetensors_close(s);
     return 0;

@@ -251,6 +251,34 @@ TEST(shapes_that_do_not_fit)
     }
 }
 
+TEST(heads_and_scores_that_do_not_fit)
+{
+    for (int k = 0; k < 12; k++) {
+        struct base b = base();
+        tess_tensor *x = b.x, *y = NULL, *bias = tess_param(b.g, "bias", 4, 1, TESS_ZERO);
+        tess_tensor *logits = tess_linear(x, tess_param(b.g, "router", 4, 12, TESS_ZERO), NULL);
+        const tess_run_of run = {4, 1, 3}, none = {0};
+        tess_route_conf conf = {.chosen = 2};
+        const char *part = "equal, of two or more, at most 32, have all that are chosen, and a bias";
+        CHECK(k == 0 || tess_param_freeze(bias) == TESS_OK);
+        if (k == 0) y = tess_route_scored(logits, bias, NULL, conf), part = "must be a frozen parameter (4)";
+        if (k == 1) y = tess_route_scored(x, bias, NULL, conf), part = "must be a frozen parameter (12)";
+        conf.groups = k == 2 || k == 4 ? 2 : k, conf.kept = k == 4 ? 3 : 1;
+        if (k == 2) y = tess_route_scored(logits, NULL, NULL, conf);
+        if (k == 3 || k == 4) y = tess_route_scored(logits, bias, NULL, conf);
+        if (k == 5) conf.groups = 2, conf.chosen = 3, y = tess_route_scored(logits, bias, NULL, conf);
+        if (k > 5) part = "x and z must be (B,T,heads*dim)";
+        if (k == 6) y = tess_strips(x, run, NULL, none, 4, 3);
+        if (k == 7) y = tess_strips(x, (tess_run_of){4, 2, 3}, NULL, none, 3, 3);
+        if (k == 8) y = tess_strips(x, run, b.ids, run, 3, 6);
+        if (k == 9) y = tess_strips(x, run, NULL, none, 0, 3);
+        if (k == 10)
+            y = tess_strips(x, run, x, (tess_run_of){12, 0, 5}, 3, 7), part = "8 elements do not fit in a head of 7";
+        if (k == 11) y = tess_strips(x, (tess_run_of){12, 0, 1}, NULL, none, 1ll << 40, 1ll << 40), part = "do not fit";
+        refused(b.g, y, part);
+    }
+}
+
 TEST(experts_that_do_not_fit)
 {
     for (int k = 0; k < 18; k++) {

@@ -649,6 +649,46 @@ TEST(rows_of_eight_bits)
     }
 }
 
+/* Byte i of what follows a header is i: codes of bytes 0 to 255, and scales of blocks that are cut off. */
+TEST(blocks_of_eight_bits)
+{
+    enum { ROWS = 129, COLS = 130, N = ROWS * COLS };
+#define E4M3(shape, scales)                                                                                            \
+    "{\"m\": " ENTRY("F8_E4M3", shape, "0", "16770") ", \"m_scale_inv\": " ENTRY("F32", scales, "16770", "16786") "}"
+    static const float scale[2][2] = {{0.5f, 3}, {0.1f, -7}};
+    static float got[N];
+    tess_safetensors *s;
+    uint8_t *file;
+    CHECK_EQ(open_header(E4M3("[129,130]", "[2,2]"), N + 16, &s, &file), TESS_OK);
+    memcpy(file + 8 + strlen(E4M3("[129,130]", "[2,2]")) + N, scale, sizeof scale);
+    CHECK_EQ(tess_safetensor_read(tess_safetensors_find(s, "m"), 0, 1, got), TESS_INVALID);
+    CHECK_HAS(tess_error_text(), "m: is F8_E4M3, but has no m_scale_inv beside it");
+    tess_error_clear();
+    CHECK_EQ(tess_safetensors_scale(s), TESS_OK);
+    CHECK_EQ(tess_safetensors_count(s), 1);
+    for (int from = 0; from < N; from += 3001) {
+        CHECK_EQ(tess_safetensor_read(tess_safetensors_find(s, "m"), from, N - from, got), TESS_OK);
+        for (int i = from; i < N; i++) {
+            const int code = i & 255, exponent = code >> 3 & 15;
+            const double size = exponent ? (1 + (code & 7) / 8.) * exp2(exponent - 7) : (code & 7) / 8. * exp2(-6);
+            const float want = (float)(code & 128 ? -size : size) * scale[i / COLS / 128][i % COLS / 128];
+            if ((code & 127) == 127 ? got[i - from] == got[i - from] : got[i - from] != want)
+                CHECK_SAY("element %d, %d: %g, expected %g", i, code, (double)got[i - from], (double)want);
+        }
+    }
+    tess_safetensors_close(s);
+    free(file);
+    static const char *const bad[] = {E4M3("[129,130]", "[4,1]"), E4M3("[130,129]", "[4]"), E4M3("[16770]", "[2,2]")};
+    for (int k = 0; k < 3; k++) {
+        CHECK_EQ(open_header(bad[k], N + 16, &s, &file), TESS_OK);
+        CHECK_EQ(tess_safetensors_scale(s), TESS_INVALID);
+        CHECK_HAS(tess_error_text(), "m_scale_inv: expected F32, one for each block of 128 x 128 of an F8_E4M3 matrix");
+        tess_error_clear();
+        tess_safetensors_close(s);
+        free(file);
+    }
+}
+
 /* ---- elements ---- */
 
 TEST(conversions)

@@ -73,9 +73,9 @@ TEST(states_shared_out_have_the_same_bits)
 {
     char out[64], one[64];
     static const char *const families[] = {"llama3", "gemma2", "gpt-neox", "mixtral", "granite",
-                                           "gemma3", "olmo2",  "smollm3",  "gpt-oss"};
+                                           "gemma3", "olmo2",  "smollm3",  "gpt-oss", "deepseek-v3"};
     snprintf(out, sizeof out, "out%s", weights), snprintf(one, sizeof one, "one%s", weights);
-    for (int k = 0; k < 9; k++) {
+    for (int k = 0; k < 10; k++) {
         setup(families[k]);
         DONE_RANKS(2, "train", "run.json", "zero_optimization.stage=3");
         CHECK(same_file(out, one));
@@ -132,7 +132,13 @@ static int64_t tasks_of(const char *codelet)
     "\"num_local_experts\": 5, \"num_experts_per_tok\": 2, \"sliding_window\": 300, \"initializer_range\": 0.2, "      \
     "\"output_router_logits\": true, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, \"truncate\": false, " \
     "\"original_max_position_embeddings\": 128}, \"max_position_embeddings\": 512}"
-static const char *const long_models[] = {LONG_LLAMA, LONG_GPT2, LONG_MIXTRAL, LONG_GPT_OSS};
+#define LONG_DEEPSEEK                                                                                                  \
+    "{\"model_type\": \"deepseek_v3\", \"vocab_size\": 256, \"hidden_size\": 32, \"intermediate_size\": 48, "          \
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"q_lora_rank\": 12, \"kv_lora_rank\": 10, "                \
+    "\"qk_nope_head_dim\": 6, \"qk_rope_head_dim\": 4, \"v_head_dim\": 8, \"n_routed_experts\": 6, \"n_group\": 3, "   \
+    "\"topk_group\": 2, \"num_experts_per_tok\": 3, \"moe_intermediate_size\": 20, \"first_k_dense_replace\": 1, "     \
+    "\"max_position_embeddings\": 512}"
+static const char *const long_models[] = {LONG_LLAMA, LONG_GPT2, LONG_MIXTRAL, LONG_GPT_OSS, LONG_DEEPSEEK};
 
 /* run.json of a network whose sequences are longer than its row tiles of 128, and what one rank makes of it. */
 static void long_setup(const char *model, int length, int micro)
@@ -156,7 +162,7 @@ TEST(spans_of_sequences_have_the_same_bits)
 {
     char out[64], one[64];
     snprintf(out, sizeof out, "out%s", weights), snprintf(one, sizeof one, "one%s", weights);
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 5; k++) {
         long_setup(long_models[k], 300, 1);
         CHECK_EQ(tasks_of("attention_span_forward"), 2 * 2 * 6); /* sequences, layers, pairs of spans */
         DONE("train", "run.json", "activation_checkpointing.enabled=true", "memory.cpu=8MiB", "memory.path=.",
@@ -181,12 +187,12 @@ TEST(ranks_that_share_sequences_have_the_same_bits)
 {
     char out[64], one[64];
     snprintf(out, sizeof out, "out%s", weights), snprintf(one, sizeof one, "one%s", weights);
-    for (int k = 3; k >= 0; k--) {
+    for (int k = 4; k >= 0; k--) {
         long_setup(long_models[k], 512, 2);
         DONE_RANKS(2, "train", "run.json", "sequence_parallel_size=2", "activation_checkpointing.enabled=true",
                    "memory.cpu=16MiB", "memory.path=.", "memory.disk=256MiB", "parallel.carrier=starpu_mpi");
         CHECK_HAS(ran.err, "read sequence_parallel_size as parallel.sequence");
-        CHECK_HAS(ran.err, k != 1 ? "2 ranks exchange keys and values, early" : "exchange heads for spans");
+        CHECK_HAS(ran.err, k == 1 || k == 4 ? "exchange heads for spans" : "2 ranks exchange keys and values, early");
         CHECK(same_file(out, one));
         CHECK(valid_loss("out") == valid_loss("one"));
         DONE_RANKS(4, "train", "run.json", k >= 2 ? "parallel.sequence=2" : "parallel.sequence=4",
@@ -279,13 +285,14 @@ TEST(matrices_and_blocks_shared_out_are_near)
      */
     static const char *const families[] = {"llama3",  "gemma2",  "gpt-neox", "qwen3-moe-step", "qwen3",
                                            "mistral", "mixtral", "phi3",     "olmo2",          "smollm3",
-                                           "granite", "gemma3",  "gpt-oss"};
-    for (int k = 0; k < 13; k++) {
+                                           "granite", "gemma3",  "gpt-oss",  "deepseek-v3"};
+    for (int k = 0; k < 14; k++) {
         setup(families[k]);
         DONE_RANKS(2, "train", "run.json", "parallel.tensor=2");
         check_near(families[k]);
         if (k == 7) CHECK(!strstr(ran.err, "_proj.weight first")); /* what lies side by side is shared out too */
         if (k == 12) CHECK_HAS(ran.err, "9 of 23 matrices, layers.0.mlp.router"); /* but with sinks heads are */
+        if (k == 13) CHECK_HAS(ran.err, "14 of 34 matrices, layers.0.self_attn.q_a_proj"); /* heads of latents are */
         if (k > 3) continue;
         DONE_RANKS(2, "train", "run.json", "parallel.pipeline=2");
         check_near("pipeline");

@@ -23,10 +23,11 @@ static void turn(const tess_rope_arg *a, const int32_t *place, const double *x, 
     const int64_t pairs = a->rotary / 2;
     for (int64_t r = 0; r < a->rows; r++)
         for (int64_t h = 0; h < a->heads; h++) {
-            const double *from = x + (r * a->heads + h) * a->dim;
-            double *to = y + (r * a->heads + h) * a->dim;
+            const double *from = x + (r * a->heads + h) * a->dim + a->skip;
+            double *to = y + (r * a->heads + h) * a->dim + a->skip;
             const bool stays = a->of && h % a->of >= a->turning;
-            for (int64_t i = stays ? 0 : a->rotary; i < a->dim; i++) to[i] += from[i];
+            for (int64_t i = -a->skip; i < a->dim - a->skip; i++)
+                if (stays || i < 0 || i >= a->rotary) to[i] += from[i];
             if (stays) continue;
             for (int64_t i = 0; i < pairs; i++) {
                 const double size = a->scaling.size > 0 ? (double)a->scaling.size : 1;
@@ -50,6 +51,8 @@ OP_TASKS(rope)
         {.rows = 22, .sequence = 11, .heads = 6, .dim = 12, .rotary = 12, .base = 10000, .of = 3, .turning = 2},
         {.rows = 11, .sequence = 11, .heads = 9, .dim = 12, .rotary = 6, .base = 10000, .of = 9, .turning = 7},
         {.rows = 3, .sequence = 1, .heads = 1, .dim = 7, .rotary = 2, .base = 10000},
+        {.rows = 11, .sequence = 11, .heads = 3, .dim = 23, .rotary = 6, .skip = 17, .base = 10000},
+        {.rows = 9, .sequence = 9, .heads = 4, .dim = 13, .rotary = 8, .skip = 3, .base = 99, .of = 2, .turning = 1},
         {.rows = 60,
          .sequence = 60,
          .heads = 2,
@@ -104,5 +107,6 @@ OP_NET(rope)
         qkv = tess_rope(qkv, (tess_rope_conf){.dim = 10, .rotary = 4, .of = 6, .turning = 5});
         return tess_linear(qkv, OP_PARAM("w", 20, 60, TESS_NORMAL(0.3f)), NULL);
     }
+    x = tess_rope(x, (tess_rope_conf){.dim = 10, .rotary = 4, .last = true});
     return tess_rope(x, (tess_rope_conf){.dim = 10, .rotary = 6, .neighbours = layer % 2 == 0});
 }

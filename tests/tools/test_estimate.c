@@ -68,6 +68,24 @@ static const char qwen3_235b[] =
     " \"sliding_window\": null, \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\","
     " \"transformers_version\": \"4.51.0\", \"use_cache\": true, \"use_sliding_window\": false, \"vocab_size\": "
     "151936}";
+/* But for names of Python files. */
+static const char deepseek_v3[] =
+    "{\"architectures\": [\"DeepseekV3ForCausalLM\"], \"attention_bias\": false, \"attention_dropout\": 0.0, "
+    "\"aux_loss_alpha\": 0.001, \"bos_token_id\": 0, \"eos_token_id\": 1, \"ep_size\": 1, "
+    "\"first_k_dense_replace\": 3, \"hidden_act\": \"silu\", \"hidden_size\": 7168, \"initializer_range\": "
+    "0.02, \"intermediate_size\": 18432, \"kv_lora_rank\": 512, \"max_position_embeddings\": 163840, "
+    "\"model_type\": \"deepseek_v3\", \"moe_intermediate_size\": 2048, \"moe_layer_freq\": 1, \"n_group\": 8, "
+    "\"n_routed_experts\": 256, \"n_shared_experts\": 1, \"norm_topk_prob\": true, \"num_attention_heads\": "
+    "128, \"num_experts_per_tok\": 8, \"num_hidden_layers\": 61, \"num_key_value_heads\": 128, "
+    "\"num_nextn_predict_layers\": 1, \"pretraining_tp\": 1, \"q_lora_rank\": 1536, \"qk_nope_head_dim\": "
+    "128, \"qk_rope_head_dim\": 64, \"rms_norm_eps\": 1e-06, \"rope_scaling\": {\"beta_fast\": 32, "
+    "\"beta_slow\": 1, \"factor\": 40, \"mscale\": 1.0, \"mscale_all_dim\": 1.0, "
+    "\"original_max_position_embeddings\": 4096, \"type\": \"yarn\"}, \"rope_theta\": 10000, "
+    "\"routed_scaling_factor\": 2.5, \"scoring_func\": \"sigmoid\", \"seq_aux\": true, "
+    "\"tie_word_embeddings\": false, \"topk_group\": 4, \"topk_method\": \"noaux_tc\", \"torch_dtype\": "
+    "\"bfloat16\", \"transformers_version\": \"4.33.1\", \"use_cache\": true, \"v_head_dim\": 128, "
+    "\"vocab_size\": 129280, \"quantization_config\": {\"activation_scheme\": \"dynamic\", \"fmt\": \"e4m3\", "
+    "\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128]}}";
 
 TEST(estimates_of_mixtures_of_experts)
 {
@@ -82,6 +100,11 @@ TEST(estimates_of_mixtures_of_experts)
     DONE("estimate", "run.json", "model=base", "weights=drawn", "bf16.enabled=true", "data.seq_length=1024",
          "train_batch_size=1");
     CHECK_HAS(ran.out, "235093634560 parameters, 1024 tokens a step");
+    /* transformers counts as many, but the 256 of each of 58 biases that are buffers there. */
+    write_text("base/config.json", deepseek_v3);
+    DONE("estimate", "run.json", "model=base", "weights=drawn", "bf16.enabled=true", "data.seq_length=1024",
+         "train_batch_size=1");
+    CHECK_HAS(ran.out, "671026419200 parameters, 671026404352 of them trained, 1024 tokens a step");
 }
 
 /* A file from a larger machine. */

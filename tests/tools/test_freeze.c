@@ -127,6 +127,30 @@ TEST(a_frozen_run_goes_on)
     }
 }
 
+/* Its owner moves it beside training: it has fp32 in files whatever the others have. */
+TEST(a_bias_of_routers_stays_as_it_is)
+{
+    fresh();
+    write_text("run.json",
+               "{\"model\": \"" TESS_FIXTURES "/families/deepseek-v3\", \"data\": {\"train\": \"" TESS_FIXTURES
+               "/families/tokens.bin\", \"seq_length\": 21}, \"output\": \"out\", \"overwrite\": true,"
+               " \"save_dtype\": \"bf16\", \"bf16\": {\"enabled\": true}, \"train_batch_size\": 3,"
+               " \"optimizer\": {\"params\": {\"lr\": 0.01}}, \"steps\": 4}\n");
+    DONE("train", "run.json", "output=whole");
+    DONE("train", "run.json", RESUMING, "steps=2");
+    DONE("train", "run.json", RESUMING, "checkpoint.resume=true");
+    CHECK(same_file("whole/model/model.safetensors", TINY_WEIGHTS));
+    DONE("export", "ck", "exported");
+    CHECK(same_file("exported/model.safetensors", TINY_WEIGHTS));
+    struct weights a = weights_read(TESS_FIXTURES "/families/deepseek-v3/model.safetensors"),
+                   b = weights_read(TINY_WEIGHTS);
+    CHECK(same_tensor(&a, &b, "model.layers.1.mlp.gate.e_score_correction_bias"));
+    CHECK(same_tensor(&a, &b, "model.layers.2.mlp.gate.e_score_correction_bias"));
+    CHECK(!same_tensor(&a, &b, "model.layers.2.mlp.gate.weight"));
+    weights_free(&a);
+    weights_free(&b);
+}
+
 /* ---- what cannot be ---- */
 
 /* The rest of them: refusals.tsv. */

@@ -33,7 +33,8 @@ void tess_codes_read(const tess_safetensor *t, int64_t first, int64_t n, float *
 
 tess_safetensors_dtype tess_safetensor_plain(const tess_safetensor *t)
 {
-    return t->dtype == TESS_ST_CODES   ? t->codes->of
+    return t->scales                   ? TESS_ST_BF16
+           : t->dtype == TESS_ST_CODES ? t->codes->of
            : t->dtype >= TESS_ST_COUNT ? TESS_ST_BF16
            : t->dtype == TESS_ST_F64   ? TESS_ST_F32
                                        : t->dtype;

@@ -293,6 +293,26 @@ static void read_mxfp4(const tess_safetensor *t, int64_t first, int64_t n, float
     }
 }
 
+static void read_e4m3(const tess_safetensor *t, int64_t first, int64_t n, float *out)
+{
+    const int64_t columns = t->dims[1], across = (columns + TESS_F8_BLOCK - 1) / TESS_F8_BLOCK;
+    const uint8_t *codes = t->data;
+    float value[256], by;
+    for (int k = 0; k < 128; k++) {
+        const int exponent = k >> 3, rest = k & 7;
+        value[k] = k == 127 ? NAN : exponent ? ldexpf((float)(8 + rest), exponent - 10) : ldexpf((float)rest, -9);
+        value[128 + k] = -value[k];
+    }
+    for (int64_t i = first, end; i < first + n; i = end) {
+        const int64_t row = i / columns, col = i % columns;
+        const int64_t stop = (col / TESS_F8_BLOCK + 1) * TESS_F8_BLOCK;
+        end = row * columns + (stop < columns ? stop : columns);
+        if (end > first + n) end = first + n;
+        memcpy(&by, t->scales + (row / TESS_F8_BLOCK * across + col / TESS_F8_BLOCK) * 4, sizeof by);
+        for (int64_t k = i; k < end; k++) out[k - first] = by * value[codes[k]];
+    }
+}
+
 /* As they lie in the file. */
 static tess_status read_elements(const tess_safetensor *t, int64_t first, int64_t n, float *out)
 {
@@ -324,6 +344,11 @@ static tess_status read_elements(const tess_safetensor *t, int64_t first, int64_
     case TESS_ST_Q6_K:
         tess_blocks_read(t, first, n, out);
         return TESS_OK;
+    case TESS_ST_F8_E4M3:
+        if (!t->scales)
+            return tess_file_error(t->file, t->name, "is F8_E4M3, but has no %s_scale_inv beside it", t->name);
+        read_e4m3(t, first, n, out);
+        return TESS_OK;
     default:
         return tess_file_error(t->file, t->name, "is %s, expected floats (F32, BF16, F16 or F64)",
                                tess_st_name(t->dtype));
@@ -346,6 +371,6 @@ tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_
 void tess_safetensor_forget(const tess_safetensor *t)
 {
     if (t->mapped) tess_map_forget(t->data, t->bytes);
-    if (t->mapped && t->scales) tess_map_forget(t->scales, t->bytes / 16);
+    if (t->mapped && t->scales && t->dtype == TESS_ST_MXFP4) tess_map_forget(t->scales, t->bytes / 16);
     if (t->codes) tess_safetensor_forget(t->codes->scale);
 }

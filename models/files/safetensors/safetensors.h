@@ -59,8 +59,8 @@ typedef struct tess_safetensor {
     int64_t elements;
     const void *data; /* little-endian, aligned to nothing */
     size_t bytes;
-    bool mapped;                       /* from a file; else in the caller's memory */
-    const uint8_t *scales;             /* of MXFP4: biased exponents, one for 32 elements */
+    bool mapped;           /* from a file; else in the caller's memory */
+    const uint8_t *scales; /* of MXFP4: biased exponents, one for 32 elements; of F8_E4M3 floats of blocks, or NULL */
     const struct tess_st_codes *codes; /* of TESS_ST_CODES: what they stand for */
     bool straight;                     /* a matrix is (out, in) here, whatever its name says */
     int64_t heads; /* of whose rows the halves take turns in the file; they are read one behind the other; 0: none */
@@ -85,6 +85,8 @@ tess_status tess_safetensors_view(const char *path, const void *data, size_t byt
  * bitsandbytes stores of a matrix becomes one tensor of its shape (codes.c). */
 typedef bool (*tess_safetensors_is)(const void *context, const char *name);
 tess_status tess_safetensors_unstack(tess_safetensors *s, tess_safetensors_is is, const void *context) TESS_NODISCARD;
+/* Puts to each matrix NAME in F8_E4M3 the scales of its blocks, NAME_scale_inv, by which it is read as floats are. */
+tess_status tess_safetensors_scale(tess_safetensors *s) TESS_NODISCARD;
 /* Closes it; NULL is nothing. */
 void tess_safetensors_close(tess_safetensors *s);
 /* Returns how many tensors there are. */

@@ -36,6 +36,8 @@ tess_status tess_safetensors_shape(tess_safetensor *t, const struct json_t *entr
 tess_status tess_safetensors_sort(tess_safetensors *s) TESS_NODISCARD;
 /* Elements of MXFP4 that share an exponent: 16 bytes of codes, of each byte the lower four bits first. */
 enum { TESS_MXFP4_BLOCK = 32 };
+/* Rows, and columns, of a matrix in F8_E4M3 that share a scale. */
+enum { TESS_F8_BLOCK = 128 };
 
 /* ---- codes.c, codes_in.c ----------------------------------------------------------------------------------------- */
 

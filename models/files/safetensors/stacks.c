@@ -1,5 +1,5 @@
 /* Stacks of matrices that are one tensor, which are taken apart once the set is open, so that all else knows matrices
- * alone. They may be stored in MXFP4, and any matrix as codes.c has them. */
+ * alone. They may be stored in MXFP4, and any matrix as codes.c has them. Matrices in F8_E4M3 get their scales. */
 #include "models/files/safetensors/safetensors_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -82,4 +82,40 @@ tess_status tess_safetensors_unstack(tess_safetensors *s, tess_safetensors_is is
     for (size_t i = 0; i < of.count && status == TESS_OK; i++) status = add_tensor(s, &of, &of.tensor[i], is, context);
     free(of.tensor);
     return status == TESS_OK ? tess_safetensors_sort(s) : status;
+}
+
+/* The matrix whose scales these are; NULL: they are none. */
+static tess_safetensor *scaled_by(const tess_safetensors *s, const tess_safetensor *scales)
+{
+    static const char end[] = "_scale_inv";
+    const size_t n = strlen(scales->name), m = sizeof end - 1;
+    char name[512];
+    if (n <= m || n - m >= sizeof name || strcmp(scales->name + n - m, end)) return NULL;
+    snprintf(name, sizeof name, "%.*s", (int)(n - m), scales->name);
+    const tess_safetensor *t = tess_safetensors_find(s, name);
+    return t && t->dtype == TESS_ST_F8_E4M3 ? s->tensor + (t - s->tensor) : NULL;
+}
+
+tess_status tess_safetensors_scale(tess_safetensors *s)
+{
+    const tess_safetensors of = *s;
+    tess_status status = TESS_OK;
+    s->tensor = tess_alloc(s->room * sizeof *s->tensor);
+    s->count = 0;
+    for (size_t i = 0; i < of.count && status == TESS_OK; i++) {
+        const tess_safetensor *by = &of.tensor[i];
+        tess_safetensor *t = scaled_by(&of, by);
+        if (!t) continue;
+        t->scales = by->data;
+        for (int d = 0; d < 2; d++)
+            if (by->dtype != TESS_ST_F32 || t->rank != 2 || by->rank != 2 ||
+                by->dims[d] != (t->dims[d] + TESS_F8_BLOCK - 1) / TESS_F8_BLOCK)
+                status = tess_file_error(by->file, by->name,
+                                         "expected F32, one for each block of %d x %d of an F8_E4M3 matrix",
+                                         TESS_F8_BLOCK, TESS_F8_BLOCK);
+    }
+    for (size_t i = 0; i < of.count; i++)
+        if (!scaled_by(&of, &of.tensor[i])) *tess_safetensors_add(s) = of.tensor[i];
+    free(of.tensor);
+    return status;
 }

@@ -29,6 +29,7 @@ static int64_t dim_of(const tess_decoder_config *c)
 /* Elements of a head that turn. */
 static int64_t turning_of(const tess_decoder_config *c)
 {
+    if (c->latent.turning) return c->latent.turning;
     return c->turning > 0 ? (int64_t)((double)dim_of(c) * c->turning) : dim_of(c);
 }
 
@@ -55,23 +56,23 @@ static tess_status check_experts(const tess_decoder_config *c, const tess_decode
     if (c->experts.jitter > 0)
         return tess_error(TESS_INVALID, where, "router_jitter_noise: %g (expected 0: routers see their input as it is)",
                           c->experts.jitter);
+    const int64_t groups = c->experts.groups, each = groups ? c->experts.count / groups : 0;
+    if (groups && (groups > TESS_ROUTE_GROUPS || c->experts.count % groups || each < 2))
+        return tess_error(TESS_INVALID, where,
+                          "n_group: %lld (expected at most %d equal groups, of two or more of %s %lld)",
+                          (long long)groups, TESS_ROUTE_GROUPS, t->count, (long long)c->experts.count);
+    if (groups && (c->experts.kept > groups || c->experts.kept * each < c->experts.chosen))
+        return tess_error(
+            TESS_INVALID, where,
+            "topk_group: %lld (expected at most n_group %lld, with all %lld experts of a token among them)",
+            (long long)c->experts.kept, (long long)groups, (long long)c->experts.chosen);
     if (c->experts.chosen <= c->experts.count) return TESS_OK;
     return tess_error(TESS_INVALID, where, "num_experts_per_tok: %lld (expected at most %s, which is %lld)",
                       (long long)c->experts.chosen, t->count, (long long)c->experts.count);
 }
 
-tess_status tess_decoder_check(const tess_family *f, const void *numbers, const char *where)
+static tess_status check_heads(const tess_decoder_config *c, const char *where)
 {
-    const tess_decoder_config *c = numbers;
-    const tess_decoder_traits *t = f->traits;
-    TESS_TRY(check_experts(c, t, where));
-    if (c->rotary.kind == TESS_ROTARY_UNSAID)
-        return tess_error(TESS_INVALID, where,
-                          "rope_parameters.rope_type: none (expected one to be named, as \"yarn\" or \"default\")");
-    if (t->count && !t->up && !(c->experts.limit > 0))
-        return tess_error(TESS_INVALID, where, "swiglu_limit: null (expected a number above 0)");
-    if (t->scaled && !(c->query_scalar > 0))
-        return tess_error(TESS_INVALID, where, "query_pre_attn_scalar: %g (expected above 0)", c->query_scalar);
     if (!c->dim && c->width % c->heads)
         return tess_error(TESS_INVALID, where,
                           "hidden_size %lld is no multiple of num_attention_heads %lld (or say head_dim)",
@@ -91,6 +92,34 @@ tess_status tess_decoder_check(const tess_family *f, const void *numbers, const 
     if (dim_of(c) % 2)
         return tess_error(TESS_INVALID, where, "head_dim: %lld (expected an even number: positions turn pairs)",
                           (long long)dim_of(c));
+    return TESS_OK;
+}
+
+static tess_status check_latent(const tess_decoder_config *c, const char *where)
+{
+    if (groups_of(c) != c->heads)
+        return tess_error(TESS_INVALID, where,
+                          "num_key_value_heads: %lld (expected num_attention_heads, which is %lld)",
+                          (long long)c->groups, (long long)c->heads);
+    if (c->latent.turning % 2)
+        return tess_error(TESS_INVALID, where, "qk_rope_head_dim: %lld (expected an even number: positions turn pairs)",
+                          (long long)c->latent.turning);
+    return TESS_OK;
+}
+
+tess_status tess_decoder_check(const tess_family *f, const void *numbers, const char *where)
+{
+    const tess_decoder_config *c = numbers;
+    const tess_decoder_traits *t = f->traits;
+    TESS_TRY(check_experts(c, t, where));
+    if (c->rotary.kind == TESS_ROTARY_UNSAID)
+        return tess_error(TESS_INVALID, where,
+                          "rope_parameters.rope_type: none (expected one to be named, as \"yarn\" or \"default\")");
+    if (t->count && !t->up && !(c->experts.limit > 0))
+        return tess_error(TESS_INVALID, where, "swiglu_limit: null (expected a number above 0)");
+    if (t->scaled && !(c->query_scalar > 0))
+        return tess_error(TESS_INVALID, where, "query_pre_attn_scalar: %g (expected above 0)", c->query_scalar);
+    TESS_TRY((t->latent ? check_latent : check_heads)(c, where));
     const tess_rate rates[] = {{"attention_dropout", c->attention_dropout}, {"resid_pdrop", c->residual_dropout}};
     TESS_TRY(tess_rates_check(where, rates, 2));
     TESS_TRY(check_windows(c, where));
@@ -119,7 +148,8 @@ void tess_decoder_settle(const tess_family *f, void *numbers)
         if (slides_where_none_is_named(c, t, k)) tess_layer_set(&c->sliding, k);
     for (int64_t k = 0; k < layers && c->experts.every; k++)
         if ((k + 1) % c->experts.every) tess_layer_set(&c->experts.dense, k);
-    c->full_layers = c->full_every = c->still_every = 0;
+    for (int64_t k = 0; k < layers && k < c->experts.behind; k++) tess_layer_set(&c->experts.dense, k);
+    c->full_layers = c->full_every = c->still_every = c->experts.behind = 0;
     c->experts.every = 1;
     c->experts.normalised |= t->normalised;
 }
@@ -201,6 +231,43 @@ static tess_tensor *attend_apart(const struct block *b, tess_tensor *x, tess_rop
     return tess_attention(tess_rope(q, turns), tess_rope(k, turns), v, attention_of(b));
 }
 
+/* A norm of what heads are made of, whose eps no field says. */
+static tess_tensor *latent_norm(const struct block *b, const char *name, tess_tensor *x, int64_t width)
+{
+    char full[128];
+    snprintf(full, sizeof full, "layers.%d.self_attn.%s.weight", b->layer, name);
+    return tess_rmsnorm(x, tess_param(b->g, full, width, 1, TESS_ONE), 1e-6f);
+}
+
+/* Heads of q, and those of k and v, are made of fewer numbers than they have, and what turns in k is the same in all
+ * heads. To attention all are as wide as the widest, with zeros behind. A cache has whole heads too: of the few numbers
+ * it would hold an eightieth in DeepSeek-V3, and every step would make all heads again. */
+static tess_tensor *attend_latent(const struct block *b, tess_tensor *x, tess_rope_conf turns)
+{
+    const tess_decoder_config *c = b->c;
+    const int64_t H = c->heads, still = c->latent.still, turning = c->latent.turning, V = c->latent.values,
+                  D = still + turning, wide = D > V ? D : V, rank = c->latent.keys, made = c->latent.queries;
+    tess_tensor *q = x;
+    if (made)
+        q = latent_norm(b, "q_a_layernorm", dense(b, "self_attn.q_a_proj", x, c->width, made, c->attention_bias), made);
+    q = dense(b, made ? "self_attn.q_b_proj" : "self_attn.q_proj", q, made ? made : c->width, H * D, false);
+    tess_tensor *few = dense(b, "self_attn.kv_a_proj_with_mqa", x, c->width, rank + turning, c->attention_bias);
+    turns.last = true, turns.neighbours = c->latent.neighbours;
+    turns.dim = D, q = tess_rope(q, turns);                  // (B, T, H*D)
+    turns.dim = rank + turning, few = tess_rope(few, turns); // (B, T, rank + turning)
+    const tess_run_of none = {0}, turned = {rank + turning, rank, turning};
+    tess_tensor *kv = tess_strips(few, (tess_run_of){rank + turning, 0, rank}, NULL, none, 1, rank);
+    kv = dense(b, "self_attn.kv_b_proj", latent_norm(b, "kv_a_layernorm", kv, rank), rank, H * (still + V), false);
+    tess_tensor *k = tess_strips(kv, (tess_run_of){still + V, 0, still}, few, turned, H, wide);
+    tess_tensor *v = tess_strips(kv, (tess_run_of){still + V, still, V}, NULL, none, H, wide);
+    if (wide > D) q = tess_strips(q, (tess_run_of){D, 0, D}, NULL, none, H, wide);
+    tess_attention_conf conf = attention_of(b);
+    conf.groups = H, conf.scale = (float)(tess_rotary_sharper(&c->rotary) / sqrt((double)D));
+    tess_tensor *y = tess_attention(q, k, v, conf);
+    if (wide > V) y = tess_strips(y, (tess_run_of){wide, 0, V}, NULL, none, H, V);
+    return dense(b, "self_attn.o_proj", y, H * V, c->width, c->attention_bias); // (B, T, C)
+}
+
 static tess_tensor *attend(const struct block *b, tess_tensor *x)
 {
     const tess_decoder_config *c = b->c;
@@ -209,6 +276,7 @@ static tess_tensor *attend(const struct block *b, tess_tensor *x)
         turns.base = (float)c->sliding_base;
         turns.scaling = (tess_rope_scaling){TESS_ROPE_PLAIN};
     }
+    if (b->traits->latent) return attend_latent(b, x, turns);
     tess_tensor *y = (b->traits->fused ? attend_fused : attend_apart)(b, x, turns);
     return dense(b, "self_attn.o_proj", y, c->heads * dim_of(c), c->width, c->attention_bias); // (B, T, C)
 }
@@ -240,20 +308,51 @@ static tess_tensor *gated(const struct block *b, tess_tensor *places, tess_tenso
     return tess_mul(tess_activate(gate, c->activation), up);
 }
 
+/* A gated MLP, whose three matrices are NAME.gate_proj, NAME.up_proj and NAME.down_proj. */
+static tess_tensor *gated_mlp(const struct block *b, const char *name, tess_tensor *x, int64_t inner)
+{
+    const tess_decoder_config *c = b->c;
+    char full[3][64];
+    static const char *const part[] = {"gate", "up", "down"};
+    for (int k = 0; k < 3; k++) snprintf(full[k], sizeof full[k], "%s.%s_proj", name, part[k]);
+    tess_tensor *gate = dense(b, full[0], x, c->width, inner, c->mlp_bias); // (B, T, inner)
+    tess_tensor *up = dense(b, full[1], x, c->width, inner, c->mlp_bias);
+    return dense(b, full[2], tess_mul(tess_activate(gate, c->activation), up), inner, c->width, c->mlp_bias);
+}
+
+/* The weights of the experts that each row chooses. */
+static tess_tensor *route(const struct block *b, tess_tensor *logits)
+{
+    const tess_decoder_config *c = b->c;
+    const tess_route_conf conf = {.chosen = c->experts.chosen,
+                                  .groups = c->experts.groups,
+                                  .kept = c->experts.kept,
+                                  .normalised = c->experts.normalised,
+                                  .scale = (float)c->experts.scale};
+    if (!b->traits->bias) return tess_route_scored(logits, NULL, b->in->bounds, conf);
+    char full[128];
+    snprintf(full, sizeof full, "layers.%d.%s", b->layer, b->traits->bias);
+    tess_tensor *bias = tess_param(b->g, full, c->experts.count, 1, TESS_ZERO);
+    if (tess_param_freeze(bias) != TESS_OK) return NULL; /* its owner moves it by how many rows an expert has */
+    return tess_route_scored(logits, bias, b->in->bounds, conf);
+}
+
 /* Experts in the place of an MLP: each is a gated MLP, and a row passes through c->experts.chosen of them. */
 static tess_tensor *experts(const struct block *b, tess_tensor *x)
 {
     const tess_decoder_config *c = b->c;
     const tess_decoder_traits *t = b->traits;
-    tess_tensor *logits = dense(b, t->router, x, c->width, c->experts.count, !t->up);                   // (B, T, E)
-    tess_tensor *weights = tess_route(logits, c->experts.chosen, c->experts.normalised, b->in->bounds); // (B, T, k)
+    tess_tensor *logits = dense(b, t->router, x, c->width, c->experts.count, !t->up); // (B, T, E)
+    tess_tensor *weights = route(b, logits);                                          // (B, T, k)
     if (b->in->routed && c->experts.balanced) {
         b->in->routed->statistics = tess_balance(logits, weights, b->in->routed->statistics);
         b->in->routed->weight = c->experts.balance;
     }
-    tess_tensor *places = tess_dispatch(x, weights);                                          // (B, T*k, C)
-    tess_tensor *y = gated(b, places, weights);                                               // (B, T*k, inner)
-    return tess_combine(expert(b, t->down, y, weights, c->width, c->experts.inner), weights); // (B, T, C)
+    tess_tensor *places = tess_dispatch(x, weights);                                       // (B, T*k, C)
+    tess_tensor *y = gated(b, places, weights);                                            // (B, T*k, inner)
+    y = tess_combine(expert(b, t->down, y, weights, c->width, c->experts.inner), weights); // (B, T, C)
+    if (!c->experts.shared) return y;
+    return tess_add(y, gated_mlp(b, "mlp.shared_experts", x, c->experts.shared * c->experts.inner));
 }
 
 static tess_tensor *mlp(const struct block *b, tess_tensor *x)
@@ -263,9 +362,7 @@ static tess_tensor *mlp(const struct block *b, tess_tensor *x)
     if (b->traits->fused)
         return dense(b, "mlp.down_proj", tess_swiglu(dense(b, "mlp.gate_up_proj", x, c->width, 2 * c->inner, false)),
                      c->inner, c->width, false);
-    tess_tensor *gate = dense(b, "mlp.gate_proj", x, c->width, c->inner, c->mlp_bias); // (B, T, inner)
-    tess_tensor *up = dense(b, "mlp.up_proj", x, c->width, c->inner, c->mlp_bias);
-    return dense(b, "mlp.down_proj", tess_mul(tess_activate(gate, c->activation), up), c->inner, c->width, c->mlp_bias);
+    return gated_mlp(b, "mlp", x, c->inner);
 }
 
 /* What attention or the mlp makes of x, whose norm is `before`; `behind` is its result's, where there is one. */

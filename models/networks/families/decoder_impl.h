@@ -17,6 +17,7 @@ typedef struct tess_decoder_config {
     tess_layers sliding;
     int64_t use_window, full_layers;               /* full_layers: layers before the first that slides */
     int64_t full_every;                            /* as in the traits; 0: as these say */
+    int64_t further;                               /* layers in files behind the last */
     double sliding_base;                           /* of positions in layers that slide; 0: as in the others */
     tess_layers still;                             /* layers whose heads do not turn */
     int64_t still_every;                           /* every n-th is one where config.json names none; 0: none is */
@@ -27,10 +28,18 @@ typedef struct tess_decoder_config {
         int64_t count, chosen, inner, normalised;
         int64_t balanced; /* a loss draws rows to all of them alike, of this weight: */
         double balance, jitter;
-        double sharp, limit; /* of experts whose gate and up are neighbours: their function's (tess_swiglu_clamped) */
-        int64_t every;       /* every n-th layer has experts */
-        tess_layers dense;   /* layers without experts all the same */
+        double sharp, limit;   /* of experts whose gate and up are neighbours: their function's (tess_swiglu_clamped) */
+        int64_t every, behind; /* every n-th layer has experts, behind the first `behind` */
+        int64_t shared;        /* experts that all rows pass through, as one mlp; 0: there are none */
+        int64_t groups, kept;  /* as in tess_route_conf */
+        double scale;
+        tess_layers dense; /* layers without experts all the same */
     } experts;
+    /* Latent attention: the ranks of what q, and k and v, are made of (queries 0: of x itself), the elements of a head
+     * of k that stay and that turn, and those of v's. */
+    struct {
+        int64_t queries, keys, still, turning, values, neighbours;
+    } latent;
 } tess_decoder_config;
 extern const tess_field tess_decoder_fields[];
 
@@ -54,6 +63,8 @@ typedef struct tess_decoder_traits {
         *down;  /* experts' parameters behind the layer's name; a star is an expert's number. Without up, gate has both,
                    in turns, and all of them have biases, the experts' as NAME_bias */
     bool sinks; /* attention has sinks */
+    bool latent;      /* k and v are made of few numbers, and of turned ones that all heads share */
+    const char *bias; /* a parameter that sways which experts are chosen, by scores; NULL: they are softmax's */
 } tess_decoder_traits;
 
 /* The words of layer_types; the second one has a window. */

@@ -89,6 +89,12 @@ static tess_rope_scaling yarn(const tess_rotary *r, double length, double turnin
                                .size = (float)size};
 }
 
+double tess_rotary_sharper(const tess_rotary *r)
+{
+    const double by = r->kind == TESS_ROPE_PLAIN || !(r->scale_all > 0) ? 1 : sharpened(r->factor, r->scale_all);
+    return by * by;
+}
+
 /* Of the sequences that it was first trained on. */
 static int64_t first_length(const tess_rotary *r)
 {

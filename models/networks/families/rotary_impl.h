@@ -25,5 +25,7 @@ tess_status tess_rotary_check(const tess_rotary *r, int64_t turning, const char 
 /* Returns the settings of tess_rope for heads of `dim` elements, `turning` of them rotated, in a network's sequences.
  */
 tess_rope_conf tess_rotary_of(const tess_rotary *r, int64_t dim, int64_t turning, const tess_network *in);
+/* Returns by what logits of attention are larger, beside what turned pairs are, where mscale_all_dim asks for it. */
+double tess_rotary_sharper(const tess_rotary *r);
 
 #endif

@@ -97,9 +97,10 @@ struct tess_family {
     const void *traits;       /* what its kind of family has beside fields */
     size_t numbers;           /* size of the struct that the fields fill; a tess_common comes first in it */
     tess_answers answers;
-    size_t segments, labels, behind; /* offsets of int64_t: of how many kinds tokens are, how many labels there are, the
-                                      * number behind which positions count; 0: there is one kind, none, they count
-                                      * from 0 */
+    size_t segments, labels, behind,
+        further; /* offsets of int64_t: of how many kinds tokens are, how many labels there
+                  * are, the number behind which positions count, how many layers behind the last
+                  * files may have; 0: there is one kind, none, they count from 0, none */
     void (*settle)(const tess_family *f, void *numbers); /* sets what follows from other fields; NULL: nothing does */
     tess_status (*check)(const tess_family *f, const void *numbers, const char *where);
     /* Makes the rows of all tokens, or what the head reads: (B,T,C), or (B,1,C) for a label. */
@@ -116,6 +117,7 @@ struct tess_family {
     const char *bare;  /* stored without the prefix */
     const char *extra; /* stored, no parameters, and may be left alone */
     const char *fresh; /* parameters that files may lack, and which are drawn then */
+    const char *wide;  /* parameters that files have in F32, whatever they have the others in */
 };
 
 /* ---- what families describe networks with (common.c) ------------------------------------------------------------- */
@@ -209,6 +211,8 @@ tess_status tess_model_tensors(const tess_model *m, tess_safetensors **set) TESS
 void tess_model_member(const tess_model *m, const char *name, int64_t member, char out[static 512]);
 /* Returns the tensor of a model's files that a parameter is; NULL: they lack it. */
 const tess_safetensor *tess_model_tensor(const tess_model *m, const tess_safetensors *set, const char *name);
+/* Returns how many layers behind the last files may have, which are left alone. */
+int64_t tess_model_further(const tess_model *m);
 /* Returns whether a parameter is written: with adapters what is trained alone. */
 bool tess_model_writes(const tess_model *m, const tess_tensor *p);
 /* Begins the Hugging Face file in dir to which all parameters that are written are declared, in their order. */
