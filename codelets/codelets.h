@@ -113,7 +113,7 @@ extern tess_codelet tess_rescale_backward[]; /* dy, z, m, length, dz += (rows,ld
 typedef struct tess_map_arg {
     int64_t n; /* elements */
     int64_t first;
-    int kind;  /* gelu */
+    int kind;  /* gelu; silu: 1 is the sigmoid alone */
     float cap; /* tanh */
     float by;  /* scale */
     bool acc;
@@ -237,6 +237,28 @@ extern tess_codelet tess_attention_backward[];
  * Packed, dk and dv are one, the columns of k and then those of v, or by_head one head behind the other, each of them k
  * and v. */
 extern tess_codelet tess_attention_span_backward[];
+
+/* ---- delta_rule.c: linear attention by the gated delta rule ---- */
+/* x holds `groups` heads of q, as many of k, and `heads` of v, a multiple. bounds as in attention: where a text begins
+ * it knows nothing of those before. */
+typedef struct tess_delta_arg {
+    int64_t rows, sequence;
+    int64_t heads, groups, dim, dim_v, taps; /* dim: of q and k; at most TESS_DELTA_WIDEST, as dim_v */
+    bool bounded;
+    bool keeps;  /* states for backward */
+    bool cached; /* rows go on with texts of earlier steps; bounds are then places in a cache */
+    bool acc, acc_b, acc_a, acc_taps, acc_logs, acc_biases;
+} tess_delta_arg;
+/* Return the bytes of the states that forward writes, and of a task's scratch. */
+size_t tess_delta_states(const tess_delta_arg *a);
+size_t tess_delta_scratch(const tess_delta_arg *a, bool backward);
+/* x (rows, 2 groups*dim + heads*dim_v), taps (of these columns,taps), b, a (rows,heads), logs f32, biases f32
+ * (heads)[, bounds], y (rows,heads*dim_v), states[, the last taps - 1 rows of x of each sequence], scratch. Cached, the
+ * states and those rows change. */
+extern tess_codelet tess_delta_rule_forward[];
+/* dy, x, taps, b, a, logs, biases[, bounds], states, dx +=, dtaps f32 +=, db +=, da +=, dlogs f32 +=, dbiases f32 +=,
+ * scratch */
+extern tess_codelet tess_delta_rule_backward[];
 
 /* ---- sinks.c: logits of heads in attention's softmax that have no value ---- */
 typedef struct tess_sinks_arg {

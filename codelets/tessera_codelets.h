@@ -8,6 +8,9 @@
 extern "C" {
 #endif
 
+/* The most elements of a head, and rows of a convolution, that linear attention takes. */
+enum { TESS_DELTA_WIDEST = 256, TESS_DELTA_TAPS = 16 };
+
 /* ---- optimizers -------------------------------------------------------------------------------------------------- */
 
 typedef enum tess_optimizer_type {

@@ -129,6 +129,10 @@ tess_tensor *tess_rmsnorm_shifted(tess_tensor *x, tess_tensor *gain, float shift
 tess_tensor *tess_gelu(tess_tensor *x, tess_gelu_kind kind);
 /* Returns x sigmoid(x). */
 tess_tensor *tess_silu(tess_tensor *x);
+/* Returns sigmoid(x). */
+tess_tensor *tess_sigmoid(tess_tensor *x);
+/* Returns the first or the second half of each head of x, whose heads have 2 dim elements: (B, T, C / 2). */
+tess_tensor *tess_half(tess_tensor *x, int64_t dim, bool second);
 /* Returns silu of the first half of each row times its second half. */
 tess_tensor *tess_swiglu(tess_tensor *x);
 /* Returns gate sigmoid(sharp gate) (up + 1) of each pair of neighbours (gate, up) in a row, where the gate is at most
@@ -184,6 +188,18 @@ typedef struct tess_attention_conf {
 tess_tensor *tess_attention(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf);
 /* Returns the same of q, k and v in one tensor, as one tess_linear makes them: all heads of q, then of k, then of v. */
 tess_tensor *tess_attention_packed(tess_tensor *qkv, tess_attention_conf conf);
+
+typedef struct tess_delta_conf {
+    int64_t heads, groups; /* heads of v, and of q and k: a multiple of these; groups 0: as many as heads */
+    int64_t dim;           /* elements of a head of q and k */
+    tess_tensor *bounds;   /* as in tess_attention_conf: a text that begins at its first key knows of none before */
+    tess_cache *cache;     /* states of earlier steps (tessera_ops.h); NULL: none */
+} tess_delta_conf;
+/* Returns linear attention by the gated delta rule, (B, T, heads * elements of a head of v). x has all heads of q, then
+ * those of k, then those of v, before a causal convolution with taps (columns of x, 2 to 16) and silu; b and a
+ * (B, T, heads), logs and biases (heads) are its gates: sigmoid(b), and exp(-exp(logs) log(1 + exp(a + biases))). */
+tess_tensor *tess_delta_rule(tess_tensor *x, tess_tensor *taps, tess_tensor *b, tess_tensor *a, tess_tensor *logs,
+                             tess_tensor *biases, tess_delta_conf conf);
 
 /* Returns the row of each sequence that index (B, 1) names, (B, 1, C). */
 tess_tensor *tess_pick(tess_tensor *x, tess_tensor *index);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OWN, ACROSS, KINDS }; /* of attention: over its own sequence, over an encoder's */
+enum { OWN, ACROSS, STATES, KINDS }; /* of attention: over its own sequence, over an encoder's, linear */
 
 struct tess_cache {
     tess_cache_conf conf;
@@ -71,17 +71,16 @@ static int64_t ring_of(const tess_cache *c, int64_t window)
     return window ? (window - 1 + c->conf.block - 1) / c->conf.block + 1 : 0;
 }
 
-static void more_tiles(const tess_cache *c, tess_cache_layer *l, int layer, int64_t tiles)
+static void more_tiles(tess_cache_layer *l, int layer, int64_t tiles)
 {
     if (tiles <= l->tiles) return;
     static const char *const names[] = {"keys", "values"};
-    const size_t bytes = (size_t)(c->conf.sequences * c->conf.block * l->width) * tess_dtype_size(c->conf.dtype);
     for (int k = 0; k < 2; k++) {
         l->tile[k] = tess_realloc(l->tile[k], (size_t)tiles * sizeof *l->tile[k]);
         for (int64_t j = l->tiles; j < tiles; j++) {
             char label[64];
             snprintf(label, sizeof label, "%s %d.%lld", names[k], layer, (long long)j);
-            l->tile[k][j] = tess_tile_new(bytes, TESS_ROLE_CACHE, label);
+            l->tile[k][j] = tess_tile_new(l->bytes[k], TESS_ROLE_CACHE, label);
         }
     }
     l->filled = tess_realloc(l->filled, (size_t)tiles * sizeof *l->filled);
@@ -89,24 +88,47 @@ static void more_tiles(const tess_cache *c, tess_cache_layer *l, int layer, int6
     l->tiles = tiles;
 }
 
-int tess_cache_take(tess_cache *c, tess_graph *g, bool across, int64_t width, int64_t window)
+/* The next layer of a kind, of a graph that is described; a new one has no sizes. */
+static tess_cache_layer *next_layer(tess_cache *c, tess_graph *g, int kind, int *i)
 {
     if (c->of != g) {
         c->of = g;
         memset(c->taken, 0, sizeof c->taken);
     }
     g->cache = c;
-    const int i = c->taken[across]++;
-    if (i == c->layers[across]) {
-        c->layer[across] = tess_realloc(c->layer[across], (size_t)(i + 1) * sizeof **c->layer);
-        c->layer[across][c->layers[across]++] =
-            (tess_cache_layer){.width = width, .window = window, .ring = ring_of(c, window)};
+    *i = c->taken[kind]++;
+    if (*i == c->layers[kind]) {
+        c->layer[kind] = tess_realloc(c->layer[kind], (size_t)(*i + 1) * sizeof **c->layer);
+        c->layer[kind][c->layers[kind]++] = (tess_cache_layer){0};
     }
-    tess_cache_layer *l = &c->layer[across][i];
+    return &c->layer[kind][*i];
+}
+
+int tess_cache_take(tess_cache *c, tess_graph *g, bool across, int64_t width, int64_t window)
+{
+    int i;
+    tess_cache_layer *l = next_layer(c, g, across, &i);
+    const size_t bytes = (size_t)(c->conf.sequences * c->conf.block * width) * tess_dtype_size(c->conf.dtype);
+    if (!l->width)
+        *l = (tess_cache_layer){.width = width, .window = window, .ring = ring_of(c, window), .bytes = {bytes, bytes}};
     TESS_ASSERT(l->width == width && l->window == window); /* the same network */
     const int64_t blocks = across ? c->across : c->blocks;
-    more_tiles(c, l, i, l->ring && l->ring < blocks ? l->ring : blocks);
+    more_tiles(l, i, l->ring && l->ring < blocks ? l->ring : blocks);
     return i;
+}
+
+int tess_cache_take_states(tess_cache *c, tess_graph *g, size_t rows, size_t states)
+{
+    int i;
+    tess_cache_layer *l = next_layer(c, g, STATES, &i);
+    l->bytes[0] = (rows + 3) / 4 * 4, l->bytes[1] = states; /* they are filled as floats */
+    more_tiles(l, i, 1);
+    return i;
+}
+
+tess_tile *tess_cache_state(tess_cache *c, int layer, int kind)
+{
+    return c->layer[STATES][layer].tile[kind][0];
 }
 
 tess_tile *tess_cache_tile(tess_cache *c, int layer, bool across, int kind, int64_t block)

@@ -9,6 +9,7 @@ typedef struct tess_cache_layer {
     int64_t window; /* 0: all places are seen */
     int64_t ring;   /* tiles, which blocks take in turn; 0: each block has its own */
     int64_t tiles;
+    size_t bytes[2];     /* of a tile */
     tess_tile **tile[2]; /* keys, values */
     bool *filled;
 } tess_cache_layer;
@@ -16,6 +17,10 @@ typedef struct tess_cache_layer {
 /* Returns the number of the next layer of a graph that is described, across: of those of an encoder's rows. NULL
  * graphs and such are the op's to check. */
 int tess_cache_take(tess_cache *c, tess_graph *g, bool across, int64_t width, int64_t window);
+/* Returns the number of the next layer that keeps no keys: it has two tiles of such sizes, zeros at first. */
+int tess_cache_take_states(tess_cache *c, tess_graph *g, size_t rows, size_t states);
+/* Returns its tile: kind 0 rows, 1 states. */
+tess_tile *tess_cache_state(tess_cache *c, int layer, int kind);
 /* Sets the number of an encoder's rows, over which attention goes across. */
 void tess_cache_across(tess_cache *c, int64_t places);
 /* Returns a tile of a layer: kind 0 keys, 1 values. */

@@ -5,7 +5,7 @@
 #include "graph/graph.h"
 #include "graph/tessera_ops.h"
 
-enum { TESS_MOST_INPUTS = 6, TESS_MOST_BESIDE = 4 };
+enum { TESS_MOST_INPUTS = 7, TESS_MOST_BESIDE = 4 };
 
 typedef struct tess_lower tess_lower;
 

@@ -18,10 +18,10 @@ static const tess_tensor *bounds_of(const tess_lower *L, const bool *wanted)
         const tess_node *n = L->g->node[k];
         if (!wanted[k]) continue;
         if (n->op->reports) continue; /* of numbers, which rows of padding have no part in */
-        if (!n->op->by_rows || n->op->own) return NULL;
+        if ((!n->op->by_rows && !n->op->bounds) || n->op->own) return NULL;
         if (!n->op->bounds) continue;
         if (!n->in[n->op->bounds] || (bounds && n->in[n->op->bounds] != bounds)) return NULL;
-        if (n->in[1] && n->in[1]->dim[1] != n->in[0]->dim[1]) return NULL;
+        if (n->in[1] && n->in[1]->kind != TESS_KIND_PARAM && n->in[1]->dim[1] != n->in[0]->dim[1]) return NULL;
         bounds = n->in[n->op->bounds];
     }
     return bounds;

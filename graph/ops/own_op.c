@@ -128,7 +128,7 @@ static tess_status infer(tess_node *n)
     const tess_tensor *first = NULL;
     TESS_TRY(check_inputs(n, &first));
     tess_shapes s = {.attributes = attributes_of(n), .node = n};
-    for (int k = 0; k < n->inputs; k++) {
+    for (int k = 0; k < n->inputs && k < TESS_CALL_INPUTS; k++) {
         if (!n->in[k]) continue;
         s.in[k].rank = n->in[k]->rank;
         memcpy(s.in[k].dim, n->in[k]->dim, sizeof s.in[k].dim);

@@ -72,12 +72,18 @@ static tess_status find_lengths(const tess_safetensor *t, struct product *p)
     return status;
 }
 
+/* Elements of a row. */
+static int64_t row_of(const tess_safetensor *t)
+{
+    return t->rank > 1 ? t->dims[t->rank - 1] : 1;
+}
+
 /* Copies rows [first, first + rows) of a file's tensor, with a product (NULL: none) added, to a tensor of a writer,
  * which lies turned there or not. */
 static tess_status copy_rows(tess_safetensors_writer *w, size_t tensor, const tess_safetensor *t, int64_t first,
                              int64_t rows, bool turned, const struct product *p)
 {
-    const int64_t cols = t->rank == 2 ? t->dims[1] : 1;
+    const int64_t cols = row_of(t);
     int64_t most = STRIP_BYTES / (cols * (int64_t)sizeof(float)) + 1;
     if (most > rows) most = rows;
     float *strip = tess_alloc((size_t)((most + (turned ? most : 1)) * cols) * sizeof *strip),
@@ -206,7 +212,7 @@ static const tess_safetensor *source(const tess_model *m, const tess_safetensors
 static tess_status copy_all(tess_safetensors_writer *w, size_t tensor, const tess_safetensor *t, bool turned,
                             const struct product *p)
 {
-    return copy_rows(w, tensor, t, 0, t->elements / (t->rank == 2 ? t->dims[1] : 1), turned, p);
+    return copy_rows(w, tensor, t, 0, t->elements / row_of(t), turned, p);
 }
 
 static tess_status write_tensors(const tess_model *m, const tess_safetensors *set, const tess_graph *g,
@@ -263,7 +269,7 @@ static tess_status merge(const tess_model *m, const tess_safetensors *set, const
         for (int64_t i = 0; i < (stacked ? 1 : tess_param_members(p)); i++) {
             const tess_safetensor *t = source(m, set, p, i);
             const bool turned = turns(m, p, t);
-            const int64_t dims[] = {t->dims[turned], t->dims[!turned]};
+            const int64_t dims[] = {t->dims[turned], t->dims[!turned], t->dims[2]};
             const tess_safetensors_dtype as = tess_safetensor_plain(t);
             char member[512];
             tess_model_member(m, tess_tensor_name(p), i, member);

@@ -260,14 +260,15 @@ static const tess_safetensors_dtype stored_as[] = {
 static void declare(tess_safetensors_writer *w, const tess_model *m, const tess_tensor *p)
 {
     const char *of = tess_tensor_name(p);
-    int64_t ours[3], shape[2];
+    int64_t ours[3], shape[3];
     const int rank = tess_tensor_shape(p, ours);
     const bool turned = tess_model_turned(m, of);
     ours[0] /= tess_param_members(p);
     shape[0] = turned ? ours[1] : ours[0];
     shape[1] = turned ? ours[0] : ours[1];
-    const bool stacked = tess_names_have(m->family->stacked, of);
+    const bool stacked = tess_names_have(m->family->stacked, of), channels = tess_names_have(m->family->channels, of);
     const tess_safetensors_dtype as = tess_names_have(m->family->wide, of) ? TESS_ST_F32 : stored_as[m->stored];
+    if (channels) shape[2] = shape[1], shape[1] = 1;
     for (int64_t k = 0; k < (stacked ? 1 : tess_param_members(p)); k++) {
         char member[512], full[512];
         tess_model_member(m, of, k, member);
@@ -276,7 +277,7 @@ static void declare(tess_safetensors_writer *w, const tess_model *m, const tess_
         if (stacked)
             tess_safetensors_declare_stack(w, name, as, tess_param_members(p), shape);
         else
-            tess_safetensors_declare_floats(w, name, as, rank, shape);
+            tess_safetensors_declare_floats(w, name, as, rank + channels, shape);
         free(name);
     }
 }

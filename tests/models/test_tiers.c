@@ -67,6 +67,11 @@ static const char deepseek_v3[] =
     "\"intermediate_size\": 160, \"num_attention_heads\": 10, \"q_lora_rank\": 40, \"kv_lora_rank\": 48,"
     "\"qk_nope_head_dim\": 14, \"qk_rope_head_dim\": 10, \"v_head_dim\": 20, \"n_routed_experts\": 12, \"n_group\": 4,"
     "\"topk_group\": 2, \"num_experts_per_tok\": 4, \"moe_intermediate_size\": 72, \"first_k_dense_replace\": 1}";
+static const char qwen3_5[] =
+    "{\"model_type\": \"qwen3_5_text\", \"vocab_size\": 1009, \"num_hidden_layers\": 4, \"hidden_size\": 200,"
+    "\"intermediate_size\": 520, \"num_attention_heads\": 10, \"num_key_value_heads\": 5, \"head_dim\": 16,"
+    "\"linear_num_key_heads\": 3, \"linear_num_value_heads\": 6, \"linear_key_head_dim\": 16,"
+    "\"linear_value_head_dim\": 20}";
 static const char qwen3_moe[] =
     "{\"model_type\": \"qwen3_moe\", \"vocab_size\": 1009, \"num_hidden_layers\": 4, \"hidden_size\": 200,"
     "\"intermediate_size\": 520, \"num_attention_heads\": 10, \"num_key_value_heads\": 5, \"head_dim\": 16,"
@@ -239,8 +244,8 @@ TEST(a_second_run_is_as_the_first)
 /* A cap with a disk, recomputed, layer by layer. */
 TEST(other_families_too)
 {
-    static const char *const others[] = {qwen3_moe, gemma2, gpt_neox, llama,   qwen3,   mixtral,
-                                         gemma3,    olmo2,  smollm3,  granite, gpt_oss, deepseek_v3};
+    static const char *const others[] = {qwen3_moe, gemma2,  gpt_neox, llama,   qwen3,       mixtral, gemma3,
+                                         olmo2,     smollm3, granite,  gpt_oss, deepseek_v3, qwen3_5};
     for (int k = 0; k < (SANITIZED ? 2 : (int)(sizeof others / sizeof *others)); k++) {
         model = others[k];
         struct outcome whole = run(TESS_BF16, (struct layout){0}, 1, TESS_MACHINE_DEFAULT);

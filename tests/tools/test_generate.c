@@ -237,14 +237,9 @@ TEST(generate_below_a_limit)
     WITH("STARPU_LIMIT_CPU_MEM", mib) DONE("train", "run.json");
 }
 
-/* Each token fetches its own experts, also where they are on disk: a choice is made anew for each token. */
-TEST(generate_with_experts_on_disk)
+/* The same text with a cap that weights do not fit. */
+static void generate_over_a_disk(const char *model)
 {
-    static const char model[] =
-        "{\"model_type\": \"qwen3_moe\", \"vocab_size\": 256, \"hidden_size\": 64, \"intermediate_size\": 64, "
-        "\"moe_intermediate_size\": 512, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
-        "\"num_key_value_heads\": 2, \"head_dim\": 16, \"num_experts\": 48, \"num_experts_per_tok\": 2, "
-        "\"max_position_embeddings\": 128, \"tie_word_embeddings\": false, \"initializer_range\": 0.2}";
     tiny_setup();
     mkdir("base", 0777);
     mkdir("swap", 0777);
@@ -256,4 +251,25 @@ TEST(generate_with_experts_on_disk)
          "memory.path=swap");
     CHECK_STR(ran.out, text);
     free(text);
+}
+
+/* Each token fetches its own experts, also where they are on disk: a choice is made anew for each token. */
+TEST(generate_with_experts_on_disk)
+{
+    static const char model[] =
+        "{\"model_type\": \"qwen3_moe\", \"vocab_size\": 256, \"hidden_size\": 64, \"intermediate_size\": 64, "
+        "\"moe_intermediate_size\": 512, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+        "\"num_key_value_heads\": 2, \"head_dim\": 16, \"num_experts\": 48, \"num_experts_per_tok\": 2, "
+        "\"max_position_embeddings\": 128, \"tie_word_embeddings\": false, \"initializer_range\": 0.2}";
+    generate_over_a_disk(model);
+}
+
+/* What linear attention carries from token to token leaves RAM and comes back. */
+TEST(generate_with_states_on_disk)
+{
+    generate_over_a_disk(
+        "{\"model_type\": \"qwen3_5_text\", \"vocab_size\": 256, \"hidden_size\": 64, \"intermediate_size\": 4096, "
+        "\"num_hidden_layers\": 8, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 16, "
+        "\"linear_num_key_heads\": 4, \"linear_num_value_heads\": 8, \"linear_key_head_dim\": 32, "
+        "\"linear_value_head_dim\": 32, \"initializer_range\": 0.2}");
 }

@@ -194,6 +194,25 @@ TEST(a_base_may_be_stored_in_few_bits)
     check_few_bits(TESS_FIXTURES "/families/deepseek-v3-fp8", "lora.targets=[\"q_proj\", \"kv_b_proj\"]", 2e-3);
 }
 
+/* Beside linear attention, whose taps have a dimension more in files; what sees images is left alone. */
+TEST(adapters_of_a_published_qwen3_5)
+{
+    static const char base[] = TESS_FIXTURES "/families/qwen3-5-published";
+    fresh();
+    write_text("run.json",
+               "{\"model\": \"" TESS_FIXTURES "/families/qwen3-5-published\", \"data\": {\"train\": \"" TESS_FIXTURES
+               "/families/tokens.bin\", \"valid\": \"" TESS_FIXTURES "/families/tokens.bin\", \"seq_length\": 21},\n"
+               " \"output\": \"out\", \"train_batch_size\": 3, \"steps\": 3,\n"
+               " \"optimizer\": {\"params\": {\"lr\": 0.01}}, \"lora\": {\"r\": 4, \"targets\": \"all-linear\"}}\n");
+    DONE("train", "run.json");
+    DONE("eval", "run.json", "model=out/model");
+    const double adapted = last_loss();
+    DONE("merge", base, "out/model", "merged");
+    DONE("eval", "run.json", "model=merged", "lora.r=auto", "lora.targets=[]");
+    CHECK(fabs(last_loss() - adapted) < 1e-4);
+    FAILS(2, ("export", "merged", "--gguf", "x.gguf"), "a qwen3_5 is not written to GGUF");
+}
+
 TEST(the_base_has_no_states)
 {
     setup("{\"r\": 4}");

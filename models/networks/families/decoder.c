@@ -33,6 +33,22 @@ static int64_t turning_of(const tess_decoder_config *c)
     return c->turning > 0 ? (int64_t)((double)dim_of(c) * c->turning) : dim_of(c);
 }
 
+static tess_status check_linear(const tess_decoder_config *c, const char *where)
+{
+    const struct {
+        const char *name;
+        int64_t is, least, most;
+    } number[] = {{"num_hidden_layers", c->common.layers, 1, TESS_MOST_LAYERS},
+                  {"linear_key_head_dim", c->linear.dim, 1, TESS_DELTA_WIDEST},
+                  {"linear_value_head_dim", c->linear.dim_v, 1, TESS_DELTA_WIDEST},
+                  {"linear_conv_kernel_dim", c->linear.taps, 2, TESS_DELTA_TAPS}};
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++)
+        if (number[i].is < number[i].least || number[i].is > number[i].most)
+            return tess_error(TESS_INVALID, where, "%s: %lld (expected %lld to %lld)", number[i].name,
+                              (long long)number[i].is, (long long)number[i].least, (long long)number[i].most);
+    return tess_heads_check(where, "linear_num_value_heads", c->linear.heads, "linear_num_key_heads", c->linear.groups);
+}
+
 /* Windows, and which layers have them. */
 static tess_status check_windows(const tess_decoder_config *c, const char *where)
 {
@@ -119,6 +135,7 @@ tess_status tess_decoder_check(const tess_family *f, const void *numbers, const 
         return tess_error(TESS_INVALID, where, "swiglu_limit: null (expected a number above 0)");
     if (t->scaled && !(c->query_scalar > 0))
         return tess_error(TESS_INVALID, where, "query_pre_attn_scalar: %g (expected above 0)", c->query_scalar);
+    if (t->linear) TESS_TRY(check_linear(c, where));
     TESS_TRY((t->latent ? check_latent : check_heads)(c, where));
     const tess_rate rates[] = {{"attention_dropout", c->attention_dropout}, {"resid_pdrop", c->residual_dropout}};
     TESS_TRY(tess_rates_check(where, rates, 2));
@@ -146,10 +163,12 @@ void tess_decoder_settle(const tess_family *f, void *numbers)
         if ((k + 1) % c->still_every == 0) tess_layer_set(&c->still, k);
     for (int64_t k = 0; k < layers && !c->sliding.given && (c->window || t->full_every); k++)
         if (slides_where_none_is_named(c, t, k)) tess_layer_set(&c->sliding, k);
+    for (int64_t k = 0; k < layers && c->linear.every && !c->linear.layers.given; k++)
+        if ((k + 1) % c->linear.every) tess_layer_set(&c->linear.layers, k);
     for (int64_t k = 0; k < layers && c->experts.every; k++)
         if ((k + 1) % c->experts.every) tess_layer_set(&c->experts.dense, k);
     for (int64_t k = 0; k < layers && k < c->experts.behind; k++) tess_layer_set(&c->experts.dense, k);
-    c->full_layers = c->full_every = c->still_every = c->experts.behind = 0;
+    c->full_layers = c->full_every = c->still_every = c->experts.behind = c->linear.every = 0;
     c->experts.every = 1;
     c->experts.normalised |= t->normalised;
 }
@@ -220,15 +239,48 @@ static tess_tensor *attend_apart(const struct block *b, tess_tensor *x, tess_rop
     const tess_decoder_config *c = b->c;
     const bool bias = b->traits->qkv_bias || c->attention_bias;
     const int64_t D = dim_of(c), wide = c->heads * D, narrow = groups_of(c) * D;
-    tess_tensor *q = dense(b, "self_attn.q_proj", x, c->width, wide, bias);   // (B, T, heads*D)
+    const bool gates = b->traits->linear; /* each head of q lies before its gate */
+    tess_tensor *both = dense(b, "self_attn.q_proj", x, c->width, gates ? 2 * wide : wide, bias);
+    tess_tensor *q = gates ? tess_half(both, D, false) : both;                // (B, T, heads*D)
     tess_tensor *k = dense(b, "self_attn.k_proj", x, c->width, narrow, bias); // (B, T, groups*D)
     tess_tensor *v = dense(b, "self_attn.v_proj", x, c->width, narrow, bias);
     if (b->traits->head_norms || b->traits->whole_norms) {
         q = norm(b, "self_attn.q_norm.weight", q, b->traits->head_norms ? D : wide);
         k = norm(b, "self_attn.k_norm.weight", k, b->traits->head_norms ? D : narrow);
     }
-    if (tess_layer_second(&c->still, b->layer)) return tess_attention(q, k, v, attention_of(b));
-    return tess_attention(tess_rope(q, turns), tess_rope(k, turns), v, attention_of(b));
+    const bool still = tess_layer_second(&c->still, b->layer);
+    tess_tensor *y =
+        tess_attention(still ? q : tess_rope(q, turns), still ? k : tess_rope(k, turns), v, attention_of(b));
+    return gates ? tess_mul(y, tess_sigmoid(tess_half(both, D, true))) : y;
+}
+
+/* A parameter of linear attention. */
+static tess_tensor *of_linear(const struct block *b, const char *name, int64_t rows, int64_t columns, tess_init init)
+{
+    char full[128];
+    snprintf(full, sizeof full, "layers.%d.linear_attn.%s", b->layer, name);
+    return tess_param(b->g, full, rows, columns, init);
+}
+
+static tess_tensor *attend_linear(const struct block *b, tess_tensor *x)
+{
+    const tess_decoder_config *c = b->c;
+    const int64_t heads = c->linear.heads, all = heads * c->linear.dim_v;
+    const int64_t channels = 2 * c->linear.groups * c->linear.dim + all;
+    tess_tensor *qkv = dense(b, "linear_attn.in_proj_qkv", x, c->width, channels, false);
+    tess_tensor *z = dense(b, "linear_attn.in_proj_z", x, c->width, all, false); // (B, T, heads*dim_v)
+    tess_tensor *beta = dense(b, "linear_attn.in_proj_b", x, c->width, heads, false);
+    tess_tensor *fade = dense(b, "linear_attn.in_proj_a", x, c->width, heads, false);
+    tess_tensor *taps = of_linear(b, "conv1d.weight", channels, c->linear.taps, TESS_NORMAL((float)c->common.init));
+    tess_tensor *logs = of_linear(b, "A_log", heads, 1, TESS_UNIFORM(2.77f)); /* of 1/16 to 16 */
+    const tess_delta_conf conf = {.heads = heads,
+                                  .groups = c->linear.groups,
+                                  .dim = c->linear.dim,
+                                  .bounds = b->in->bounds,
+                                  .cache = b->in->cache};
+    tess_tensor *y = tess_delta_rule(qkv, taps, beta, fade, logs, of_linear(b, "dt_bias", heads, 1, TESS_ONE), conf);
+    y = tess_rmsnorm(y, of_linear(b, "norm.weight", c->linear.dim_v, 1, TESS_ONE), (float)c->eps);
+    return dense(b, "linear_attn.out_proj", tess_mul(y, tess_silu(z)), all, c->width, false); // (B, T, C)
 }
 
 /* A norm of what heads are made of, whose eps no field says. */
@@ -271,6 +323,7 @@ static tess_tensor *attend_latent(const struct block *b, tess_tensor *x, tess_ro
 static tess_tensor *attend(const struct block *b, tess_tensor *x)
 {
     const tess_decoder_config *c = b->c;
+    if (tess_layer_second(&c->linear.layers, b->layer)) return attend_linear(b, x);
     tess_rope_conf turns = tess_rotary_of(&c->rotary, dim_of(c), turning_of(c), b->in);
     if (slides(b) && c->sliding_base > 0) {
         turns.base = (float)c->sliding_base;

@@ -15,12 +15,17 @@ typedef struct tess_decoder_config {
     int64_t attention_bias, mlp_bias;
     int64_t window; /* keys that a query sees, its own included, in layers that slide; 0: none does */
     tess_layers sliding;
-    int64_t use_window, full_layers;               /* full_layers: layers before the first that slides */
-    int64_t full_every;                            /* as in the traits; 0: as these say */
-    int64_t further;                               /* layers in files behind the last */
-    double sliding_base;                           /* of positions in layers that slide; 0: as in the others */
-    tess_layers still;                             /* layers whose heads do not turn */
-    int64_t still_every;                           /* every n-th is one where config.json names none; 0: none is */
+    int64_t use_window, full_layers; /* full_layers: layers before the first that slides */
+    int64_t full_every;              /* as in the traits; 0: as these say */
+    int64_t further;                 /* layers in files behind the last */
+    double sliding_base;             /* of positions in layers that slide; 0: as in the others */
+    tess_layers still;               /* layers whose heads do not turn */
+    int64_t still_every;             /* every n-th is one where config.json names none; 0: none is */
+    struct {
+        int64_t heads, groups, dim, dim_v, taps; /* heads of v; of q and k, with `dim` elements */
+        int64_t every;                           /* every n-th layer is none, where config.json names none */
+        tess_layers layers;                      /* with linear attention */
+    } linear;
     double query_scalar, attention_cap, logit_cap; /* caps 0: none */
     /* Factors, 0: there is none. Without attention_by logits of attention are over the root of a head's width. */
     double embedding_by, residual_by, attention_by, logits_over;
@@ -65,16 +70,18 @@ typedef struct tess_decoder_traits {
     bool sinks; /* attention has sinks */
     bool latent;      /* k and v are made of few numbers, and of turned ones that all heads share */
     const char *bias; /* a parameter that sways which experts are chosen, by scores; NULL: they are softmax's */
+    bool linear; /* some layers have linear attention, and in the others each head of q has a gate of what it makes */
 } tess_decoder_traits;
 
 /* The words of layer_types; the second one has a window. */
 #define TESS_DECODER_LAYER_TYPES "full_attention sliding_attention"
 /* What the tess_family of each of them has. Its traits are a tess_decoder_traits. */
-#define TESS_DECODER_FAMILY                                                                                            \
-    .prefix = "model.", .shared = tess_decoder_fields, .rotary = tess_rotary_fields,                                   \
+#define TESS_DECODER_FAMILY TESS_DECODER_FAMILY_OF("model.", "")
+#define TESS_DECODER_FAMILY_OF(before, others)                                                                         \
+    .prefix = (before), .shared = tess_decoder_fields, .rotary = tess_rotary_fields,                                   \
     .numbers = sizeof(tess_decoder_config), .settle = tess_decoder_settle, .check = tess_decoder_check,                \
     .body = tess_decoder_body, .transform = tess_decoder_transform, .head = tess_decoder_head,                         \
-    .bare = "lm_head.weight", .extra = "*.rotary_emb.inv_freq lm_head.weight"
+    .bare = "lm_head.weight", .extra = "*.rotary_emb.inv_freq lm_head.weight" others
 void tess_decoder_settle(const tess_family *f, void *numbers);
 tess_status tess_decoder_check(const tess_family *f, const void *numbers, const char *where) TESS_NODISCARD;
 tess_tensor *tess_decoder_body(const tess_family *f, const void *numbers, tess_graph *g, const tess_network *in);

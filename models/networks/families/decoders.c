@@ -136,6 +136,45 @@ const tess_family tess_family_qwen3_moe = {.type = "qwen3_moe",
                                            .traits = &qwen3_moe_traits,
                                            TESS_DECODER_FAMILY};
 
+/* ---- Qwen3.5's text: linear attention in three layers of four, a gate of what each head makes in the others ---- */
+
+static const tess_field qwen3_5[] = {
+    {"vocab_size", TESS_FIELD_INT, AT(common.vocab), 248320, 1, NULL},
+    {"intermediate_size", TESS_FIELD_INT, AT(inner), 12288, 1, NULL},
+    {"num_attention_heads", TESS_FIELD_INT, AT(heads), 16, 1, NULL},
+    {"num_key_value_heads", TESS_FIELD_OPTIONAL, AT(groups), 4, 1, NULL},
+    {"head_dim", TESS_FIELD_OPTIONAL, AT(dim), 256, 1, NULL},
+    {"hidden_act", TESS_FIELD_ONLY, 0, 0, 0, "\"silu\""},
+    {"max_position_embeddings", TESS_FIELD_INT, AT(rotary.trained_positions), 32768, 1, NULL},
+    {"partial_rotary_factor", TESS_FIELD_REAL, AT(turning), 0.25, 0, NULL},
+    {"rope_parameters.partial_rotary_factor", TESS_FIELD_ALIAS, 0, 0, 0, "partial_rotary_factor"},
+    {"attention_bias", TESS_FIELD_BOOL, AT(attention_bias), 0, 0, NULL},
+    {"layer_types", TESS_FIELD_LAYERS, AT(linear.layers), 0, 0, "full_attention linear_attention"},
+    {"full_attention_interval", TESS_FIELD_INT, AT(linear.every), 4, 1, NULL},
+    {"linear_num_value_heads", TESS_FIELD_INT, AT(linear.heads), 32, 1, NULL},
+    {"linear_num_key_heads", TESS_FIELD_INT, AT(linear.groups), 16, 1, NULL},
+    {"linear_key_head_dim", TESS_FIELD_INT, AT(linear.dim), 128, 1, NULL},
+    {"linear_value_head_dim", TESS_FIELD_INT, AT(linear.dim_v), 128, 1, NULL},
+    {"linear_conv_kernel_dim", TESS_FIELD_INT, AT(linear.taps), 4, 1, NULL},
+    {"attn_output_gate", TESS_FIELD_ONLY, 0, 0, 0, "true"},
+    {"text_config", TESS_FIELD_OBJECT, 0, 0, 0, "itself"}, /* as published, beside what sees images */
+    END};
+/* A text's tokens have one place in all three of an image's dimensions. The library reads no mamba_ssm_dtype, nor the
+ * layers that guess further tokens. */
+static const char qwen3_5_ignored[] =
+    "rope_parameters.mrope_section rope_parameters.mrope_interleaved mamba_ssm_dtype mtp_num_hidden_layers "
+    "mtp_use_dedicated_embeddings mlp_only_layers vision_config image_token_id video_token_id vision_start_token_id "
+    "vision_end_token_id";
+static const tess_decoder_traits qwen3_5_traits = {.head_norms = true, .gains_from_one = true, .linear = true};
+#define QWEN_3_5 .field = qwen3_5, .ignored = qwen3_5_ignored, .traits = &qwen3_5_traits, .channels = "*.conv1d.weight"
+const tess_family tess_family_qwen3_5 = {
+    .type = "qwen3_5_text", .architecture = "Qwen3_5ForCausalLM", QWEN_3_5, TESS_DECODER_FAMILY_OF("model.", " mtp.*")};
+const tess_family tess_family_qwen3_5_published = {
+    .type = "qwen3_5",
+    .architecture = "Qwen3_5ForConditionalGeneration",
+    QWEN_3_5,
+    TESS_DECODER_FAMILY_OF("model.language_model.", " model.visual.* mtp.*")};
+
 /* ---- gpt-oss: attention has sinks, every second layer slides, and all that experts and routers add has biases ---- */
 
 static const tess_field gpt_oss[] = {

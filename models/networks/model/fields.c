@@ -464,7 +464,7 @@ static tess_status read_object(struct reader *r, const json_t *object, const tes
         if (d->kind == TESS_FIELD_OBJECT) {
             if (!json_is_object(value) && !json_is_null(value))
                 return wrong(r->where, name, value, "an object or null");
-            if (json_is_object(value)) TESS_TRY(read_object(r, value, d, name));
+            if (json_is_object(value)) TESS_TRY(read_object(r, value, d->text ? NULL : d, name));
             continue;
         }
         if (is_number(d)) TESS_TRY(note(r, d, name, value));
@@ -480,6 +480,7 @@ static tess_status count_layers(const tess_family *f, const char *where, const j
     for (int k = 0; k < TABLES; k++)
         for (const tess_field *d = table(f, k); d->name; d++) {
             const json_t *list = json_object_get(root, d->name);
+            if (d->kind == TESS_FIELD_OBJECT && d->text && list) TESS_TRY(count_layers(f, where, list, numbers));
             if (d->kind == TESS_FIELD_LAYERS && list && !json_is_null(list) && (int64_t)json_array_size(list) != layers)
                 return tess_error(TESS_INVALID, where, "%s has %zu word%s, num_hidden_layers is %lld", d->name,
                                   json_array_size(list), json_array_size(list) == 1 ? "" : "s", (long long)layers);

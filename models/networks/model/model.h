@@ -26,7 +26,7 @@ typedef enum tess_field_kind {
     TESS_FIELD_MEMBERS, /* how many members an object has */
     TESS_FIELD_ACTIVATION,
     TESS_FIELD_CHOICE, /* one of the words in `text`, between blanks: its place there */
-    TESS_FIELD_OBJECT, /* its members are the fields NAME.MEMBER; null is an empty one */
+    TESS_FIELD_OBJECT, /* its members are the fields NAME.MEMBER, with a `text` MEMBER; null is an empty one */
     TESS_FIELD_LAYERS, /* a word a layer (or a number), each one of the two in `text`, into a tess_layers; or null */
     TESS_FIELD_LAYER_NUMBERS, /* a list of layers, from 0, into a tess_layers; or null. `text` says what they are */
     TESS_FIELD_LIST,          /* a list of reals above `least`, or null, into a tess_list */
@@ -113,11 +113,12 @@ struct tess_family {
     tess_head (*label_head)(const void *numbers, tess_graph *g);
     const char *transposed; /* stored (in, out) */
     const char
-        *stacked;      /* stacks that are one tensor, (members, in, out), or MXFP4's two, NAME_blocks and NAME_scales */
-    const char *bare;  /* stored without the prefix */
-    const char *extra; /* stored, no parameters, and may be left alone */
-    const char *fresh; /* parameters that files may lack, and which are drawn then */
-    const char *wide;  /* parameters that files have in F32, whatever they have the others in */
+        *stacked; /* stacks that are one tensor, (members, in, out), or MXFP4's two, NAME_blocks and NAME_scales */
+    const char *channels; /* matrices that are stored as (rows, 1, columns), as a convolution of each channel is */
+    const char *bare;     /* stored without the prefix */
+    const char *extra;    /* stored, no parameters, and may be left alone */
+    const char *fresh;    /* parameters that files may lack, and which are drawn then */
+    const char *wide;     /* parameters that files have in F32, whatever they have the others in */
 };
 
 /* ---- what families describe networks with (common.c) ------------------------------------------------------------- */

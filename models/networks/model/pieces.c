@@ -230,7 +230,9 @@ static tess_status read_turned(const tess_safetensor *t, tess_piece q, int64_t h
 tess_status tess_pieces_check(const tess_safetensor *t, int rank, const int64_t shape[3], bool turned)
 {
     int64_t want[2] = {turned ? shape[1] : shape[0], turned ? shape[0] : shape[1]};
-    if (t->rank == rank && t->dims[0] == want[0] && (rank == 1 || t->dims[1] == want[1])) return TESS_OK;
+    const bool convolves = rank == 2 && t->rank == 3 && t->dims[1] == 1; /* one channel each */
+    if ((t->rank == rank || convolves) && t->dims[0] == want[0] && (rank == 1 || t->dims[convolves ? 2 : 1] == want[1]))
+        return TESS_OK;
     char met[TESS_SAFETENSORS_RANK * 21 + 1] = "", *at = met;
     for (int d = 0; d < t->rank; d++) at += sprintf(at, d ? ",%lld" : "%lld", (long long)t->dims[d]);
     if (rank == 1)
@@ -258,7 +260,7 @@ static tess_status read_blocks(const tess_safetensor *t, tess_tensor *p, int64_t
 static tess_status read_rows(const tess_safetensor *t, tess_tensor *p, tess_part part, bool turned, int64_t row,
                              int64_t rows, tess_piece_sums *sums)
 {
-    int64_t width = t->rank == 2 ? t->dims[1] : 1;
+    int64_t width = t->rank > 1 ? t->dims[t->rank - 1] : 1;
     for (int64_t i = 0; i < tess_param_pieces(p); i++) {
         tess_piece q = piece_of(p, i, part);
         float *data;
