@@ -131,8 +131,6 @@ tess_tensor *tess_gelu(tess_tensor *x, tess_gelu_kind kind);
 tess_tensor *tess_silu(tess_tensor *x);
 /* Returns sigmoid(x). */
 tess_tensor *tess_sigmoid(tess_tensor *x);
-/* Returns the first or the second half of each head of x, whose heads have 2 dim elements: (B, T, C / 2). */
-tess_tensor *tess_half(tess_tensor *x, int64_t dim, bool second);
 /* Returns silu of the first half of each row times its second half. */
 tess_tensor *tess_swiglu(tess_tensor *x);
 /* Returns gate sigmoid(sharp gate) (up + 1) of each pair of neighbours (gate, up) in a row, where the gate is at most

@@ -234,6 +234,13 @@ static tess_tensor *attend_fused(const struct block *b, tess_tensor *x, tess_rop
     return tess_attention_packed(tess_rope(qkv, turns), attention_of(b));
 }
 
+/* Elements of each head of q and its gate, one behind the other. */
+static tess_tensor *part_of(const struct block *b, tess_tensor *both, int64_t first)
+{
+    const int64_t D = dim_of(b->c);
+    return tess_strips(both, (tess_run_of){2 * D, first, D}, NULL, (tess_run_of){0}, b->c->heads, D);
+}
+
 static tess_tensor *attend_apart(const struct block *b, tess_tensor *x, tess_rope_conf turns)
 {
     const tess_decoder_config *c = b->c;
@@ -241,7 +248,7 @@ static tess_tensor *attend_apart(const struct block *b, tess_tensor *x, tess_rop
     const int64_t D = dim_of(c), wide = c->heads * D, narrow = groups_of(c) * D;
     const bool gates = b->traits->linear; /* each head of q lies before its gate */
     tess_tensor *both = dense(b, "self_attn.q_proj", x, c->width, gates ? 2 * wide : wide, bias);
-    tess_tensor *q = gates ? tess_half(both, D, false) : both;                // (B, T, heads*D)
+    tess_tensor *q = gates ? part_of(b, both, 0) : both;                      // (B, T, heads*D)
     tess_tensor *k = dense(b, "self_attn.k_proj", x, c->width, narrow, bias); // (B, T, groups*D)
     tess_tensor *v = dense(b, "self_attn.v_proj", x, c->width, narrow, bias);
     if (b->traits->head_norms || b->traits->whole_norms) {
@@ -251,7 +258,7 @@ static tess_tensor *attend_apart(const struct block *b, tess_tensor *x, tess_rop
     const bool still = tess_layer_second(&c->still, b->layer);
     tess_tensor *y =
         tess_attention(still ? q : tess_rope(q, turns), still ? k : tess_rope(k, turns), v, attention_of(b));
-    return gates ? tess_mul(y, tess_sigmoid(tess_half(both, D, true))) : y;
+    return gates ? tess_mul(y, tess_sigmoid(part_of(b, both, D))) : y;
 }
 
 /* A parameter of linear attention. */
