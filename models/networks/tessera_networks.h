@@ -71,6 +71,9 @@ typedef struct tess_lora_conf {
 tess_status tess_model_add_lora(tess_model *m, const tess_lora_conf *c) TESS_NODISCARD;
 /* Adds the adapters of a directory that PEFT, or this library, wrote. */
 tess_status tess_model_adapt(tess_model *m, const char *dir) TESS_NODISCARD;
+/* Puts the adapters of a directory in the place of those that the model has in a graph whose parameters are loaded.
+ * They have the same r, alpha and linears; if not, those before stay. */
+tess_status tess_model_adapt_anew(tess_model *m, tess_graph *g, const char *dir) TESS_NODISCARD;
 
 /* ---- its network in a graph -------------------------------------------------------------------------------------- */
 

@@ -49,6 +49,34 @@ static void say_on_stdin(const char *text)
     CHECK(freopen("said", "r", stdin) != NULL);
 }
 
+/* Adapters take turns: after each the answers are those of a talk that begins with it. What does not fit is said. */
+TEST(adapters_change_while_it_talks)
+{
+    char answer[2][8];
+    tiny_setup_trained();
+    write_text("out/model/chat_template.jinja",
+               "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}");
+    for (int k = 0; k < 3; k++) {
+        DONE("train", "run.json", "model=out/model", k == 2 ? "lora.r=3" : "lora.r=2", "lora.targets=all-linear",
+             fmt("output=a%d", k), fmt("seed=%d", k + 1), k ? "optimizer.params.lr=1" : "optimizer.params.lr=1e-6",
+             "steps=6");
+        if (k == 2) break;
+        say_on_stdin("hi\n");
+        DONE("generate", "out/model", "--adapter", fmt("a%d/model", k), "--chat", "-n", "4", "--temperature", "0");
+        snprintf(answer[k], sizeof answer[k], "%.5s", ran.out);
+    }
+    CHECK(strcmp(answer[0], answer[1]));
+    write_text("out/model/chat_template.jinja", "{{ messages[-1].content }}"); /* each turn by itself */
+    say_on_stdin("hi\n/adapter a1/model\nhi\n/adapter a2/model\n/adapter nowhere\nhi\n/adapter a0/model\nhi\n");
+    DONE("generate", "out/model", "--adapter", "a0/model", "--chat", "-n", "4", "--temperature", "0");
+    CHECK_STR(ran.out, fmt("%s%s%s%s", answer[0], answer[1], answer[1], answer[0]));
+    CHECK_HAS(ran.err, "a2/model: r: 3, but the adapter before has 2");
+    CHECK_HAS(ran.err, "nowhere");
+    say_on_stdin("/adapter a1/model\n");
+    DONE("generate", "out/model", "--chat", "-n", "4");
+    CHECK_HAS(ran.err, "the model has no adapter in whose place it could come");
+}
+
 /* Each line is a turn, and the model reads all that was said before it by its template. */
 TEST(generate_talks)
 {

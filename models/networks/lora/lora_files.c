@@ -246,6 +246,34 @@ tess_status tess_lora_load(const tess_model *m, tess_graph *g, uint64_t seed)
     return TESS_OK;
 }
 
+tess_status tess_model_adapt_anew(tess_model *m, tess_graph *g, const char *dir)
+{
+    char theirs[32], ours[32], *base = NULL;
+    tess_lora *before = m->lora, *now = NULL;
+    if (!before) return tess_error(TESS_INVALID, dir, "the model has no adapter in whose place it could come");
+    tess_status status = tess_lora_open(dir, &now, &base);
+    free(base);
+    const char *field = status == TESS_OK ? tess_lora_differ(now, before, theirs, ours) : NULL;
+    if (field) status = tess_error(TESS_INVALID, dir, "%s: %s, but the adapter before has %s", field, theirs, ours);
+    if (status == TESS_OK) {
+        now->base = before->base, now->said = before->said;
+        m->lora = now;
+        status = tess_lora_load(m, g, 0);
+        now = before;
+    }
+    if (status != TESS_OK && m->lora != before) { /* what was read of it goes */
+        char *why = tess_strdup(tess_error_text());
+        now = m->lora;
+        m->lora = before;
+        tess_error_clear();
+        status = tess_lora_load(m, g, 0);
+        if (status == TESS_OK) tess_error_restore(why), status = TESS_INVALID;
+        free(why);
+    }
+    tess_lora_close(now);
+    return status;
+}
+
 /* A name alone is a list of one: PEFT takes a text for a regular expression. */
 static json_t *plain_targets(const tess_lora *l)
 {

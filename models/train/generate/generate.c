@@ -438,6 +438,11 @@ static tess_status answer(void *user, const tess_ids *ids, FILE *out, tess_ids *
     return status;
 }
 
+static tess_status adapt(void *user, const char *dir)
+{
+    return tess_writer_adapt(((struct generator *)user)->writer, dir);
+}
+
 static tess_status talk(struct generator *g, FILE *out)
 {
     const char *dir = tess_model_dir(g->model);
@@ -448,7 +453,7 @@ static tess_status talk(struct generator *g, FILE *out)
     TESS_TRY(check_tokenizer(g));
     TESS_TRY(end_turns(g));
     TESS_TRY(tess_writer_new(g->model, &conf, &g->writer));
-    TESS_TRY(tess_talk_run(dir, &(tess_talk){g->conf->system, g->tokenizer, stdin, out, answer, g}));
+    TESS_TRY(tess_talk_run(dir, &(tess_talk){g->conf->system, g->tokenizer, stdin, out, answer, adapt, g}));
     return fflush(out) || ferror(out) ? tess_error(TESS_FAILED, "output", "cannot be written") : TESS_OK;
 }
 

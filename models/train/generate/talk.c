@@ -38,6 +38,7 @@ static tess_status take_turn(const tess_talk *k, const tess_chat *chat, json_t *
 
 static tess_status all_turns(const tess_talk *k, const tess_chat *chat)
 {
+    static const char adapter[] = "/adapter ";
     json_t *talk = json_pack("{s[]}", "messages");
     if (k->system) add_message(talk, "system", k->system, strlen(k->system));
     char *line = NULL;
@@ -50,6 +51,13 @@ static tess_status all_turns(const tess_talk *k, const tess_chat *chat)
         if ((n = getline(&line, &room, k->in)) <= 0) break;
         if (line[n - 1] == '\n') n--;
         if (!n) continue;
+        if (!strncmp(line, adapter, sizeof adapter - 1)) {
+            line[n] = 0;
+            if (k->adapt(k->user, line + sizeof adapter - 1) == TESS_OK) continue;
+            tess_note("%s", tess_error_text()); /* and the talk goes on */
+            tess_error_clear();
+            continue;
+        }
         json_t *check = json_stringn(line, (size_t)n);
         if (!check) status = tess_error(TESS_INVALID, "stdin", "line %llu is not UTF-8", (unsigned long long)number);
         json_decref(check);

@@ -10,6 +10,8 @@ typedef struct tess_talk {
     FILE *in, *out;
     /* Writes the answer to `ids`, a line, and appends its tokens to `added`. */
     tess_status (*answer)(void *user, const tess_ids *ids, FILE *out, tess_ids *added);
+    /* What a line "/adapter DIR" asks for. */
+    tess_status (*adapt)(void *user, const char *dir);
     void *user;
 } tess_talk;
 /* Talks until `in` ends; `dir` has the chat template. */

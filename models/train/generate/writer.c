@@ -313,6 +313,11 @@ static tess_status read_some(tess_writer *w, const int32_t *ids, int64_t stride,
     return tess_step_output(p->step, w->logits);
 }
 
+tess_status tess_writer_adapt(tess_writer *w, const char *dir)
+{
+    return tess_model_adapt_anew(w->model, w->base, dir);
+}
+
 void tess_writer_begin(tess_writer *w, const int64_t *pad)
 {
     w->at = 0;

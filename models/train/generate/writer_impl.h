@@ -54,6 +54,8 @@ tess_status tess_writer_new(tess_model *m, const tess_writer_conf *conf, tess_wr
 /* Frees it; NULL is nothing. */
 void tess_writer_free(tess_writer *w);
 
+/* Puts other adapters in the place of the model's (tess_model_adapt_anew), between two texts. */
+tess_status tess_writer_adapt(tess_writer *w, const char *dir) TESS_NODISCARD;
 /* Begins with nothing. Of each text the first pad[b] tokens that are read are padding. */
 void tess_writer_begin(tess_writer *w, const int64_t *pad);
 /* Of an encoder with a decoder, behind that: the prompts, of length[b] tokens each. */
