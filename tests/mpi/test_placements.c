@@ -328,6 +328,8 @@ TEST(orders_of_a_pipeline_have_the_same_bits)
         char out[64], one[64];
         setup("llama3");
         CHECK_EQ(mkdir("swap", 0700), 0);
+        DONE("train", "run.json", "parallel.schedule=zb-v");
+        CHECK_HAS(ran.err, "parallel.schedule: without effect, since there is no pipeline");
         snprintf(out, sizeof out, "out%s", weights), snprintf(one, sizeof one, "one%s", weights);
         write_text("run.json",
                    fmt("{\"model\": %s,\n \"data\": {\"train\": \"" MODEL "tokens.bin\", \"seq_length\": 21},\n"

@@ -67,6 +67,9 @@ void tess_announce_step(const tess_run *r, const tess_step *step)
     if (unsplit)
         tess_note("parallel.tensor: each of %lld ranks holds and computes all of %s", (long long)r->c->parallel.tensor,
                   unsplit);
+    if (r->grid.pipeline == 1 && (r->grid.schedule != TESS_1F1B || r->grid.blocks))
+        tess_note("parallel.%s: without effect, since there is no pipeline (parallel.pipeline says of how many stages)",
+                  r->grid.blocks ? "blocks" : "schedule");
     if (tess_graph_sections(r->g))
         tess_note("parallel.pipeline: the blocks of its stages are %s", tess_graph_sections(r->g));
     if (shares)

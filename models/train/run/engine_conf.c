@@ -106,8 +106,9 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
         .grid = {.rank = rank,
                  .tensor = tensor,
                  .pipeline = pipeline,
-                 .interleave =
-                     c->parallel.interleave == 1 && c->parallel.schedule == TESS_ZB_V ? 2 : (int)c->parallel.interleave,
+                 .interleave = c->parallel.interleave == 1 && c->parallel.schedule == TESS_ZB_V && pipeline > 1
+                                   ? 2
+                                   : (int)c->parallel.interleave,
                  .blocks = c->parallel.blocks,
                  .schedule = (tess_schedule)c->parallel.schedule,
                  .data = tess_ranks() / (tensor * pipeline),
