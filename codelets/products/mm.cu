@@ -30,9 +30,9 @@ struct key {
     int in, out, ta, tb, acc, align_a, align_b, align_c, align_aux, align_bias, epilogue, bias_type, device;
 };
 
-enum { PLAIN, BIAS, COLUMN_SUM, GELU, GELU_BIAS, SLOPE }; /* epilogues */
+enum { PLAIN, BIAS, GELU, GELU_BIAS, SLOPE }; /* epilogues */
 
-/* What an epilogue takes: a vector, C's bias or A's column sums; and what gelu reads, a matrix of C's form and type. */
+/* What an epilogue takes: C's bias; and what gelu reads, a matrix of C's form and type. */
 struct extra {
     int epilogue;
     tess_dtype bias_type;
@@ -95,14 +95,14 @@ static bool has_aux(int epilogue)
 
 static bool set_epilogue(plan *p)
 {
-    static const cublasLtEpilogue_t epilogues[] = {CUBLASLT_EPILOGUE_DEFAULT,       CUBLASLT_EPILOGUE_BIAS,
-                                                   CUBLASLT_EPILOGUE_BGRADB,        CUBLASLT_EPILOGUE_GELU_AUX,
-                                                   CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU};
+    static const cublasLtEpilogue_t epilogues[] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS,
+                                                   CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+                                                   CUBLASLT_EPILOGUE_DGELU};
     const cublasLtEpilogue_t epilogue = epilogues[p->of.epilogue];
     const cudaDataType type = type_of(p->of.bias_type);
     const void *any = (const void *)(uintptr_t)p->of.align_bias, /* as to alignment */
         *any_aux = (const void *)(uintptr_t)p->of.align_aux;
-    const bool vector = p->of.epilogue == BIAS || p->of.epilogue == COLUMN_SUM || p->of.epilogue == GELU_BIAS;
+    const bool vector = p->of.epilogue == BIAS || p->of.epilogue == GELU_BIAS;
     if (p->of.epilogue == PLAIN) return true;
     if (set_attribute(p, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue)) return false;
     if (vector && (set_attribute(p, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type) ||
@@ -393,22 +393,22 @@ template <class F> static bool by_columns(const tess_work *w, const tess_cuda_mm
     return true;
 }
 
-bool tess_cuda_mm_run(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c)
+void tess_cuda_mm_run(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c)
 {
-    if (d->m == 0 || d->n == 0) return false;
+    if (d->m == 0 || d->n == 0) return;
     if (tess_is_quantized(d->b)) {
         by_columns(w, d, b, [&](const tess_cuda_mm &part, const void *values, int64_t n) {
             tess_cuda_mm_run(w, &part, a, values, at(c, n, d->out));
             return true;
         });
-        return false;
+        return;
     }
-    TESS_ASSERT(d->batch == 1 || (!d->bias && !d->column_sum));
+    TESS_ASSERT(d->batch == 1 || !d->bias);
     if (d->bias) {
         run_biased(w, d, a, b, c);
-        return false;
+        return;
     }
-    const int64_t whole = d->column_sum ? 0 : whole_blocks(d);
+    const int64_t whole = whole_blocks(d);
     if (whole) {
         tess_cuda_mm first = *d, rest = *d;
         first.k = whole;
@@ -418,13 +418,11 @@ bool tess_cuda_mm_run(const tess_work *w, const tess_cuda_mm *d, const void *a, 
         const int64_t size = (int64_t)tess_dtype_size(d->in);
         tess_cuda_mm_run(w, &rest, (const char *)a + size * (d->ta ? whole * d->lda : whole),
                          (const char *)b + size * (d->tb ? whole : whole * d->ldb), c);
-        return false;
+        return;
     }
-    if (d->column_sum && run(w, d, a, b, c, {COLUMN_SUM, TESS_F32, d->column_sum, NULL})) return true;
     if (!run(w, d, a, b, c, {PLAIN, TESS_F32, NULL, NULL}))
         tess_work_fail(w, "cublasLt: has no algorithm for %lld x %lld x %lld", (long long)d->m, (long long)d->n,
                        (long long)d->k);
-    return false;
 }
 
 /* ---- gelu -------------------------------------------------------------------------------------------------------- */

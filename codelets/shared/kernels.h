@@ -419,13 +419,11 @@ struct tess_cuda_mm {
     tess_dtype in, out;
     tess_dtype b = TESS_F32; /* NF4 or INT8: B is quantized, of one product; its values, read as `in`, are in w->room */
     bool ta = false, tb = false, acc = false;
-    const float *bias = NULL; /* or NULL */
-    float *column_sum = NULL; /* or NULL: of A, stored (k,m), the sum of each of its columns; where the library can */
-    int64_t batch = 1, next_a = 0, next_b = 0, next_c = 0; /* products, several only without bias and column_sum;
-                                                              elements from a matrix to the next product's */
+    const float *bias = NULL;                              /* or NULL */
+    int64_t batch = 1, next_a = 0, next_b = 0, next_c = 0; /* products, several only without bias; elements from a
+                                                              matrix to the next product's */
 };
-/* Runs one; returns whether column_sum was written. */
-bool tess_cuda_mm_run(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c);
+void tess_cuda_mm_run(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c);
 /* With gelu by tanh: pre = op(A) op(B) [+ bias], C = gelu(pre), taken before pre is rounded; and C = op(A) op(B) times
  * gelu's slope at pre. pre is stored as C is. False where the library cannot: then it is to be made otherwise. */
 bool tess_cuda_mm_gelu(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *pre, void *c);

@@ -163,7 +163,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t w
 
 static bool has_bias(uint32_t epilogue)
 {
-    return epilogue & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADB);
+    return epilogue & CUBLASLT_EPILOGUE_BIAS;
 }
 static bool has_aux(uint32_t epilogue)
 {
@@ -187,7 +187,7 @@ static bool agree(const emulated_product *d, const emulated_layout *a, const emu
            k <= INT32_MAX;
 }
 
-/* As the header has them: an aux matrix' rows, its type, which is C's, and 16 bits; sums of B's columns in C's type. */
+/* As the header has them: an aux matrix' rows, its type, which is C's, and 16 bits. */
 static bool can(const emulated_product *d, const emulated_layout *a, const emulated_layout *c)
 {
     const bool half = a->type != CUDA_R_32F;
@@ -195,7 +195,6 @@ static bool can(const emulated_product *d, const emulated_layout *a, const emula
         return false;
     if (has_aux(d->epilogue) && alignment(d->aux) < 16) return false;
     if (has_bias(d->epilogue) && (!d->bias || alignment(d->bias) < (half ? 2 : 4))) return false;
-    if ((d->epilogue & CUBLASLT_EPILOGUE_BGRADB) && c->type != d->bias_type) return false;
     return true;
 }
 
@@ -306,11 +305,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
                 for (int64_t l = 0; l < taken; l++) sum += x[(size_t)(i * k + l)] * y[(size_t)(j * k + l)];
                 finish(d, cl, at, i, j, one * sum, more != 0 ? more * value(at, j * cl->ld + i, cl->type) : 0);
             }
-    }
-    for (int64_t j = 0; j < n && d->epilogue == CUBLASLT_EPILOGUE_BGRADB; j++) {
-        float sum = 0;
-        for (int64_t l = 0; l < k; l++) sum += y[(size_t)(j * k + l)];
-        put((void *)d->bias, j, cl->type, sum);
     }
     return CUBLAS_STATUS_SUCCESS;
 }
