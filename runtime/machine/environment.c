@@ -260,7 +260,8 @@ static tess_status set_limits(const tess_machine *m, const tess_rooms *rooms)
 }
 
 /* A worker for each GPU (of a list of them StarPU makes as many workers as the machine has GPUs); kernels queue up to
- * four deep, so that the GPU never waits for a launch; memory is kept below the cap. What follows in a micro-batch is
+ * twelve deep (four with a StarPU that tools/starpu did not build), so that the GPU never waits for a launch; memory is
+ * kept below the cap. What follows in a micro-batch is
  * ready when what it reads has ended, so the queue holds kernels of as many micro-batches: in a pipeline, whose next
  * stage waits for the first of them, two deep. */
 static void set_gpus(const tess_machine *m, const tess_rooms *rooms)
@@ -270,7 +271,7 @@ static void set_gpus(const tess_machine *m, const tess_rooms *rooms)
     if (tess_gpus() == 0) return;
     snprintf(count, sizeof count, "%d", tess_gpus());
     set_default("STARPU_NCUDA", count);
-    set_default("STARPU_CUDA_PIPELINE", rooms->pipeline ? "2" : "4");
+    set_default("STARPU_CUDA_PIPELINE", rooms->pipeline ? "2" : "12");
     if (!cap) return;
     snprintf(mib, sizeof mib, "%llu", (unsigned long long)(cap >> 20));
     set_default("STARPU_LIMIT_CUDA_MEM", mib);
