@@ -32,6 +32,8 @@ void tess_gpu_run(const tess_codelet *cl, const tess_work *w)
 
 #if defined TESS_HAVE_CUDA && defined STARPU_USE_CUDA
 #include <cuda_runtime_api.h>
+#include <math.h>
+#include <stdlib.h>
 
 const char *tess_cuda_lacks(void)
 {
@@ -108,6 +110,87 @@ void starpu_cuda_report_error(const char *function, const char *file, int line, 
 
 static _Atomic int said;
 
+/* ---- when bodies ran ---- */
+
+/* Events on a worker's stream before and behind its last bodies. Between two of them a GPU measures; of the host's
+ * clock it knows nothing. So a body begins as long after the one before ended as the GPU says, but not before its
+ * launch, and ends no later than it is seen to have ended. */
+enum { BODIES = 32 }; /* one more than StarPU has in its pipeline, and some */
+static struct times {
+    cudaEvent_t begin[BODIES], end[BODIES];
+    const struct starpu_task *task[BODIES];
+    double launched[BODIES], ended; /* by StarPU's clock, in us; ended: the last that was asked for */
+    unsigned put, asked;
+} * times_of[STARPU_NMAXWORKERS];
+
+static struct times *times_new(void)
+{
+    struct times *t = tess_alloc(sizeof *t);
+    for (int k = 0; k < BODIES; k++)
+        if (cudaEventCreateWithFlags(&t->begin[k], cudaEventDefault) != cudaSuccess ||
+            cudaEventCreateWithFlags(&t->end[k], cudaEventDefault) != cudaSuccess)
+            tess_die("GPU: it makes no events");
+    return t;
+}
+
+void tess_cuda_body_begins(int worker, void *stream)
+{
+    if (!times_of[worker]) times_of[worker] = times_new();
+    struct times *t = times_of[worker];
+    t->launched[t->put % BODIES] = starpu_timing_now();
+    cudaEventRecord(t->begin[t->put % BODIES], stream);
+}
+
+void tess_cuda_body_ends(int worker, void *stream)
+{
+    struct times *t = times_of[worker];
+    t->task[t->put % BODIES] = starpu_task_get_current();
+    cudaEventRecord(t->end[t->put++ % BODIES], stream);
+}
+
+void tess_cuda_times_free(int worker)
+{
+    struct times *t = times_of[worker];
+    for (int k = 0; k < BODIES && t; k++) {
+        cudaEventDestroy(t->begin[k]);
+        cudaEventDestroy(t->end[k]);
+    }
+    free(t);
+    times_of[worker] = NULL;
+}
+
+static double us_of(const struct timespec *t)
+{
+    return 1e6 * (double)t->tv_sec + 1e-3 * (double)t->tv_nsec;
+}
+
+static struct timespec timespec_of(double us)
+{
+    const double seconds = floor(us * 1e-6);
+    return (struct timespec){(time_t)seconds, (long)(1e3 * (us - 1e6 * seconds))};
+}
+
+void starpu_cuda_body_times(struct starpu_task *task, struct timespec *begin, struct timespec *end);
+
+/* A StarPU that tools/starpu built asks for it where it ends a task on a GPU, before its profile, our trace and its
+ * performance models take the times; another has those of the host. */
+void starpu_cuda_body_times(struct starpu_task *task, struct timespec *begin, struct timespec *end)
+{
+    struct times *t = times_of[starpu_worker_get_id()];
+    float took, after;
+    if (!t || t->asked == t->put || t->task[t->asked % BODIES] != task) return; /* it launched nothing */
+    const unsigned k = t->asked++ % BODIES, before = (k + BODIES - 1) % BODIES;
+    if (cudaEventElapsedTime(&took, t->begin[k], t->end[k]) != cudaSuccess) return;
+    const double length = 1e3 * (double)took, seen = us_of(end);
+    double from = t->launched[k];
+    if (t->asked > 1 && cudaEventElapsedTime(&after, t->end[before], t->begin[k]) == cudaSuccess)
+        from = fmax(from, t->ended + 1e3 * (double)after);
+    from = fmin(from, seen - length);
+    t->ended = from + length;
+    *begin = timespec_of(from);
+    *end = timespec_of(t->ended);
+}
+
 void tess_cuda_look(void)
 {
     const cudaError_t error = cudaPeekAtLastError();
@@ -166,6 +249,21 @@ void tess_cuda_device_free(void *p)
 void *tess_cuda_stream(void)
 {
     return NULL;
+}
+
+void tess_cuda_body_begins(int worker, void *stream)
+{
+    (void)worker, (void)stream;
+}
+
+void tess_cuda_body_ends(int worker, void *stream)
+{
+    (void)worker, (void)stream;
+}
+
+void tess_cuda_times_free(int worker)
+{
+    (void)worker;
 }
 
 void tess_cuda_look(void) {}

@@ -67,6 +67,7 @@ void tess_gpu_stop(void)
         const int id = gpu.id[i];
         if (gpu.room[id]) starpu_free_on_node(starpu_worker_get_memory_node((unsigned)id), gpu.room[id], TESS_GPU_ROOM);
         gpu.room[id] = 0;
+        tess_cuda_times_free(id);
     }
     if (gpu.fault) tess_cuda_host_free(gpu.fault);
     gpu.fault = NULL;

@@ -41,6 +41,11 @@ void *tess_cuda_device_new(size_t bytes);
 void tess_cuda_device_free(void *p);
 /* Returns the stream of the calling worker. */
 void *tess_cuda_stream(void);
+/* Takes note, in its worker, that a body is about to be put on the stream, and that it was. */
+void tess_cuda_body_begins(int worker, void *stream);
+void tess_cuda_body_ends(int worker, void *stream);
+/* Forgets when that worker's bodies ran. */
+void tess_cuda_times_free(int worker);
 /* Keeps the last error that CUDA has for the calling thread, StarPU's too. */
 void tess_cuda_look(void);
 /* Returns the last one that any thread kept; NULL: none. */

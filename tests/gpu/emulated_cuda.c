@@ -20,6 +20,7 @@
  *     TESS_EMULATED_FAULT="X 3"    from the third on X is refused, which is cudaMalloc, cudaHostAlloc or
  *                                  cudaHostRegister; or copies and launches are counted: from the third on the GPU is
  *                                  "lost" and every wait for it says so, or "stands" and nothing on it ends
+ *     TESS_EMULATED_CLOCK=1000     events find a clock that each body moves by so many us, and nothing else does
  *     TESS_EMULATED_OWN_BITS=1     bodies have bits of their own (emulated_bits.c)
  *     TESS_EMULATED_DRY=FILE       nothing is computed or copied, all takes its time (emulated_dry.c)
  *     TESS_EMULATED_REPORT=FILE    to which a line is added at the end: contexts, copies, and what was loaded when

@@ -58,6 +58,8 @@ double emulated_dry_copy(double from, size_t bytes, bool back);
 double emulated_dry_body(double from, const tess_work *w);
 /* Lets the time go by in which RAM is touched and pinned. */
 void emulated_dry_pin(size_t bytes);
+/* Returns the time in seconds; where something is computed too. */
+double emulated_dry_now(void);
 /* Returns whether that moment is past, or waits for it. */
 bool emulated_dry_past(double when);
 void emulated_dry_wait(double when);

@@ -67,7 +67,7 @@ size_t emulated_dry_bytes(void)
 
 /* ---- time ---- */
 
-static double now(void)
+double emulated_dry_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -76,12 +76,12 @@ static double now(void)
 
 bool emulated_dry_past(double when)
 {
-    return now() >= when;
+    return emulated_dry_now() >= when;
 }
 
 void emulated_dry_wait(double when)
 {
-    for (double left; (left = when - now()) > 0;)
+    for (double left; (left = when - emulated_dry_now()) > 0;)
         if (left > 200e-6) usleep((unsigned)(left * 1e6) - 100);
 }
 
@@ -89,7 +89,7 @@ void emulated_dry_wait(double when)
 static double take_way(int way, double from, double seconds)
 {
     pthread_mutex_lock(&dry.lock);
-    const double end = fmax(fmax(from, now()), dry.free[way]) + dry.slow * seconds;
+    const double end = fmax(fmax(from, emulated_dry_now()), dry.free[way]) + dry.slow * seconds;
     dry.free[way] = end;
     pthread_mutex_unlock(&dry.lock);
     return end;
@@ -132,14 +132,14 @@ static void say_nothing(const tess_work *w)
 double emulated_dry_body(double from, const tess_work *w)
 {
     say_nothing(w);
-    return fmax(from, now()) + seconds_of(w, true);
+    return fmax(from, emulated_dry_now()) + seconds_of(w, true);
 }
 
 bool tess_emulated_cpu(const tess_work *w)
 {
     if (!emulated_dry()) return false;
     say_nothing(w);
-    emulated_dry_wait(now() + seconds_of(w, false));
+    emulated_dry_wait(emulated_dry_now() + seconds_of(w, false));
     return true;
 }
 

@@ -36,7 +36,7 @@ struct CUstream_st {
     struct CUstream_st *next;
 };
 struct CUevent_st {
-    double at; /* dry */
+    double at; /* when what it was last recorded behind had ended */
     int device;
     bool alive;
     uint64_t recorded, reached;
@@ -107,6 +107,14 @@ static bool is_through(const struct job *j)
     return is;
 }
 
+/* Where a device's clock moves with its bodies alone: what it stands at, and by how much. */
+static double body_clock[EMULATED_DEVICES];
+static double body_seconds(void)
+{
+    const char *us = getenv("TESS_EMULATED_CLOCK");
+    return us ? 1e-6 * atof(us) : 0;
+}
+
 static void *device_main(void *number)
 {
     const int device = (int)(intptr_t)number;
@@ -127,7 +135,11 @@ static void *device_main(void *number)
         do_job(j, late);
         pthread_mutex_lock(&lock);
         s->running = false;
-        if (j->what == MARK && j->ticket > j->event->reached) j->event->reached = j->ticket;
+        if (j->what == BODY) body_clock[device] += body_seconds();
+        if (j->what == MARK && j->ticket > j->event->reached) {
+            j->event->reached = j->ticket;
+            j->event->at = body_seconds() > 0 ? body_clock[device] : emulated_dry_now();
+        }
         free(j);
         pthread_cond_broadcast(&ended);
     }
@@ -390,6 +402,18 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     const bool is = emulated_dry() ? emulated_dry_past(event->at) : event->reached == event->recorded;
     pthread_mutex_unlock(&lock);
     return is ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    check_event(from);
+    check_event(to);
+    if (lost) return cudaErrorDevicesUnavailable;
+    pthread_mutex_lock(&lock);
+    const bool past = emulated_dry() ? emulated_dry_past(from->at) && emulated_dry_past(to->at)
+                                     : from->reached == from->recorded && to->reached == to->recorded;
+    *ms = (float)(1e3 * (to->at - from->at));
+    pthread_mutex_unlock(&lock);
+    return past ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {

@@ -88,6 +88,21 @@ void tess_cuda_device_free(void *p)
     (void)p;
 }
 
+void tess_cuda_body_begins(int worker, void *stream)
+{
+    (void)worker, (void)stream;
+}
+
+void tess_cuda_body_ends(int worker, void *stream)
+{
+    (void)worker, (void)stream;
+}
+
+void tess_cuda_times_free(int worker)
+{
+    (void)worker;
+}
+
 void *tess_cuda_stream(void)
 {
     return NULL;
