@@ -268,6 +268,10 @@ typedef struct tess_grid {
     const char *blocks;  /* how many consecutive blocks each chunk has, with commas between; NULL: by their work */
     bool narrow;         /* gradients go between the ranks of `data` in bf16; they are summed in fp32 */
     int stage;           /* ZeRO's stage: 1 shards the optimizer's states over data, 2 gradients too, 3 weights too */
+    int group;           /* consecutive ranks of `data` that share what a stage shards, each group by itself (MiCS);
+                            0: all do */
+    bool copies;         /* stage 3: all share, and each group has a copy of gathered weights until the step's end,
+                            a part on each of its ranks (ZeRO++'s hpZ) */
     int64_t persist;     /* stage 3: parameters of no more elements than this are not sharded */
     int64_t live, reuse; /* stage 3: the most elements that are gathered at the same time, and the most elements between
                             two uses of a gathered weight that is kept for the second one */

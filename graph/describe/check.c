@@ -143,6 +143,9 @@ static tess_status check_grid(const tess_grid *g)
         return tess_error(TESS_INVALID, "grid",
                           "%d ranks share sequences, of %d data-parallel ones (expected a divisor)", g->sequence,
                           g->data);
+    if (g->group < 0 || (g->group && (g->data ? g->data : 1) % g->group))
+        return tess_error(TESS_INVALID, "grid", "%d ranks are a group, of %d data-parallel ones (expected a divisor)",
+                          g->group, g->data);
     if (g->schedule != TESS_1F1B && g->interleave > (g->schedule == TESS_ZB_V ? 2 : 1))
         return tess_error(TESS_INVALID, "grid", "%d chunks a stage (a zero-bubble order cuts the stages itself)",
                           g->interleave);

@@ -21,6 +21,7 @@ tess_graph *tess_graph_new(const tess_graph_conf *conf)
     g->conf.loss_rows = OR(conf->loss_rows, 512);
     g->conf.loss_align = OR(conf->loss_align, 1);
     g->conf.grid.data = OR(conf->grid.data, 1);
+    g->conf.grid.group = OR(conf->grid.group, g->conf.grid.data);
     g->conf.grid.sequence = OR(conf->grid.sequence, 1);
     g->conf.grid.pipeline = OR(conf->grid.pipeline, 1);
     g->conf.grid.tensor = OR(conf->grid.tensor, 1);

@@ -32,14 +32,35 @@ int tess_grid_slices(const tess_tensor *p, int64_t tile)
     return (int)(units < slices ? units : slices);
 }
 
+/* The places of a group have a run of a tile's slices each, as many groups the slices of a run in turns. Where a group
+ * has more places than there are slices, all ranks take turns. */
+static int owner_of(const tess_grid *g, int64_t tile, int slices, int s)
+{
+    if (slices < g->group) return (int)((tile * slices + s) % g->data);
+    const int run = (int)((int64_t)s * g->group / slices), before = (run * slices + g->group - 1) / g->group;
+    const int64_t turn = tile * (slices / g->group) + s - before;
+    return (int)(turn % (g->data / g->group)) * g->group + (int)((tile + run) % g->group);
+}
+
 tess_slice tess_grid_slice(const tess_tensor *p, int64_t tile, int s)
 {
     int64_t rows = tile_rows(p, tile), unit = p->rank == 2 ? 1 : TESS_VECTOR_ROWS, units = (rows + unit - 1) / unit;
-    int slices = tess_grid_slices(p, tile), data = p->g->conf.grid.data;
+    const int slices = tess_grid_slices(p, tile);
     int64_t first = units * s / slices * unit, end = units * (s + 1) / slices * unit;
     if (end > rows) end = rows;
-    int64_t turn = (int64_t)p->held->tile[tile].index * (slices < data ? slices : 1) + s;
-    return (tess_slice){first, end - first, (int)(turn % data)};
+    return (tess_slice){first, end - first, owner_of(&p->g->conf.grid, p->held->tile[tile].index, slices, s)};
+}
+
+tess_slice tess_grid_run(const tess_tensor *p, int64_t tile, int of, int *s)
+{
+    const int slices = tess_grid_slices(p, tile);
+    tess_slice run = tess_grid_slice(p, tile, (*s)++), next;
+    for (; *s < slices; (*s)++) {
+        next = tess_grid_slice(p, tile, *s);
+        if (next.owner % of != run.owner % of) break;
+        run.rows += next.rows;
+    }
+    return run;
 }
 
 int tess_grid_near(const tess_grid *g, int ranks_here)
@@ -54,9 +75,10 @@ static int common(int a, int b)
 }
 
 /* Tiles have their slices with FEW ranks in a row, or a multiple, which the next tile's follow. Of those a machine has
- * all or none, or it has only such. */
+ * all or none, or it has only such. With groups no two ranks are taken for alike. */
 int tess_grid_alike(const tess_grid *g, int ranks_here)
 {
+    if (g->group && g->group < g->data) return g->data;
     const int alike = common(g->data, g->data > FEW ? FEW : g->data), near = tess_grid_near(g, ranks_here);
     return alike % near && near % alike ? common(alike, near) : alike;
 }

@@ -178,6 +178,11 @@ static inline int tess_grid_batches(const tess_grid *g)
 {
     return g->data / g->sequence;
 }
+/* Returns how many consecutive ranks of the data dimension share the states of a model. */
+static inline int tess_grid_shard(const tess_grid *g)
+{
+    return g->copies ? g->data : g->group;
+}
 /* Returns this rank's place among the ranks that share its sequences. */
 static inline int tess_grid_sequence(const tess_grid *g)
 {
@@ -199,6 +204,9 @@ enum { TESS_VECTOR_ROWS = 4096 }; /* vectors are sliced at multiples of this man
 /* Returns how many slices a tile has. */
 int tess_grid_slices(const tess_tensor *p, int64_t tile);
 tess_slice tess_grid_slice(const tess_tensor *p, int64_t tile, int s);
+/* Returns the rows of slice *s and of those behind it that the same place holds of `of` ranks in a row, and stores the
+ * first slice behind these. The owner is that of slice *s. */
+tess_slice tess_grid_run(const tess_tensor *p, int64_t tile, int of, int *s);
 /* Splits the micro-batches [first, first + count) into the largest aligned groups, in order, and returns their number.
  * The i-th has 2^level[i] micro-batches; `level` has room for 2 * 64. */
 int tess_grid_groups(int64_t first, int64_t count, int *level);

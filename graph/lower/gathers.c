@@ -4,7 +4,11 @@
  *
  * Where machines have several ranks each, a slice crosses the network once to each of them: in a first message it goes
  * from its owner to the ranks of its own machine, and to that rank of every other which has the owner's place there; in
- * a second these pass it on. So each rank takes and passes on as much as the next. */
+ * a second these pass it on. So each rank takes and passes on as much as the next.
+ *
+ * Where groups of ranks share the states, each group by itself, the slices of its weights come from within it. What is
+ * summed is still sliced over all ranks, and each sum goes to all that hold its slice. Where all ranks share them, and
+ * groups have copies, the first gathering of a step brings a weight to the group, and the next ones come from there. */
 #include "graph/lower/parcels_impl.h"
 
 /* From whom place d gets a slice of o's: from o, or from the place of its own machine that o has in its. */
@@ -14,13 +18,19 @@ static int giver(int o, int d, int near)
     return d == relay ? o : relay;
 }
 
+/* The ranks that a slice goes to: `step` apart, the owner among them; of a machine `near`. */
+struct takers {
+    int first, end, step, near;
+};
+
 /* What this rank gives and gets of o's slice: of the owner, or, `on`, of those who have it from there. */
-static void add_shares(tess_lower *L, tess_parcel *m, tess_use use, const tess_span *slice, int o, int near, bool on)
+static void add_shares(tess_lower *L, tess_parcel *m, tess_use use, const tess_span *slice, int o,
+                       const struct takers *to, bool on)
 {
-    const int mine = tess_grid_data(L->grid), here = mine - mine % near,
+    const int near = to->near, mine = tess_grid_data(L->grid), here = mine - mine % near,
               gives = (o == mine) != on && mine % near == o % near;
-    const int end = gives ? on ? here + near : L->grid->data : 0;
-    for (int d = on ? here : 0; d < end; d++)
+    const int end = gives ? on ? here + near : to->end : 0;
+    for (int d = on ? here + to->first % to->step : to->first; d < end; d += to->step)
         if (d != mine && giver(o, d, near) == mine)
             tess_parcel_add(m, use, tess_grid_peer(L->grid, d), slice->tag, true, slice->offset, slice->bytes);
     if (o != mine && (giver(o, mine, near) != o) == on)
@@ -28,21 +38,28 @@ static void add_shares(tess_lower *L, tess_parcel *m, tess_use use, const tess_s
                         slice->bytes);
 }
 
-/* Slices of a tile that is all of p's j-th, of that dtype: from their owners to everyone. */
-void tess_lower_all_gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, tess_dtype type, int kind)
+/* Slices of p's j-th tile, whose row `row` the use's tile begins with: from those who hold them, of `of` ranks in a row
+ * that share them, to those of these ranks that are `step` apart. */
+static void give_slices(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, tess_dtype type, int kind, int of,
+                        int step, int64_t row)
 {
     const int slices = tess_grid_slices(p, j), all = tess_grid_near(L->grid, L->g->near),
-              near = tess_tile_bytes(use.tile) < (size_t)L->g->near_bytes ? 1 : all;
-    for (int on = 0; on < (near > 1 ? 2 : 1); on++) {
-        L->lane = tess_lower_data_lane(L, on);
-        /* A rank owns one slice of a tile at most, and passes on one of `near`, those at the ends beside it. */
-        tess_parcel m = tess_parcel_begin(L, slices + (on ? (slices / near + 2) * near : L->grid->data), 1);
-        for (int s = 0; s < slices; s++) {
-            const tess_slice slice = tess_grid_slice(p, j, s);
-            const tess_span of = {.tag = tess_grid_tag(p, j, s, kind),
-                                  .offset = tess_dtype_bytes(type, slice.row * p->dim[1]),
-                                  .bytes = tess_dtype_bytes(type, slice.rows * p->dim[1])};
-            add_shares(L, &m, use, &of, slice.owner, near, on);
+              mine = tess_grid_data(L->grid), from = mine - mine % of;
+    const bool large = tess_tile_bytes(use.tile) >= (size_t)L->g->near_bytes,
+               relays = step == 1 ? of % all == 0 && all < of : all % step == 0;
+    struct takers to = {.end = from + of, .step = step, .near = large && relays ? all : 1};
+    for (int on = 0; on < (to.near > 1 ? 2 : 1); on++) {
+        L->lane = tess_lower_data_lane(L, on || all % of == 0);
+        /* A rank holds one run of a tile at most, and passes on one of `near`, those at the ends beside it. */
+        tess_parcel m = tess_parcel_begin(L, slices + (on ? (slices / to.near + 2) * to.near : of), 1);
+        for (int s = 0; s < slices;) {
+            const int tag = tess_grid_tag(p, j, s, kind);
+            const tess_slice run = tess_grid_run(p, j, of, &s);
+            const tess_span span = {.tag = tag,
+                                    .offset = tess_dtype_bytes(type, (run.row - row) * p->dim[1]),
+                                    .bytes = tess_dtype_bytes(type, run.rows * p->dim[1])};
+            to.first = from + run.owner % step;
+            if (mine % step == run.owner % step) add_shares(L, &m, use, &span, from + run.owner % of, &to, on);
         }
         if (m.spans) use.mode = TESS_RW; /* something has come */
         tess_parcel_send(L, &m);
@@ -50,17 +67,53 @@ void tess_lower_all_gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_
     L->lane = TESS_LANE_STEP;
 }
 
-static void gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *t)
+void tess_lower_all_gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, tess_dtype type, int kind,
+                           int of)
+{
+    give_slices(L, p, j, use, type, kind, of, 1, 0);
+}
+
+void tess_lower_share_sum(tess_lower *L, const tess_tensor *p, int64_t j, bool mine)
+{
+    const struct tess_param_tile *t = &p->held->tile[j];
+    const int group = tess_grid_shard(L->grid);
+    if (group == L->grid->data || !t->states) return;
+    const struct tess_state *s = &p->held->state[t->first_state];
+    give_slices(L, p, j, (tess_use){s->sum, mine ? TESS_RW : TESS_W}, TESS_F32, TESS_TAG_TOTAL, L->grid->data, group,
+                s->row);
+}
+
+static void copy_rows(tess_lower *L, const tess_tensor *p, tess_use from, int64_t at, tess_use to, int64_t to_at,
+                      int64_t rows)
+{
+    const tess_dtype type = tess_weight_dtype(p);
+    tess_copy_arg *a =
+        TESS_ARG(L, tess_copy_arg, .from = tess_dtype_bytes(type, at * p->dim[1]),
+                 .to = tess_dtype_bytes(type, to_at * p->dim[1]), .bytes = tess_dtype_bytes(type, rows * p->dim[1]));
+    TESS_EMIT(L, &tess_copy[TESS_F32], a, from, to);
+}
+
+/* From all ranks; or from those of the group, of the copy that it has from the first time. */
+static void gather(tess_lower *L, const tess_tensor *p, int64_t j, struct tess_gather *g, tess_tile *t)
 {
     const tess_dtype type = tess_weight_dtype(p);
     const struct tess_param_tile *tile = &p->held->tile[j];
-    for (int64_t k = 0; k < tile->states; k++) {
-        const struct tess_state *s = &p->held->state[tile->first_state + k];
-        tess_copy_arg *a = TESS_ARG(L, tess_copy_arg, .to = tess_dtype_bytes(type, s->at),
-                                    .bytes = tess_dtype_bytes(type, tess_state_elements(p, s)));
-        TESS_EMIT(L, &tess_copy[TESS_F32], a, {s->weight, TESS_R}, {t, k ? TESS_RW : TESS_W});
+    const struct tess_state *s = tile->states ? &p->held->state[tile->first_state] : NULL;
+    const int mine = tess_grid_data(L->grid), group = L->grid->group;
+    const bool again = g->copied;
+    tess_use whole = {t, TESS_W};
+    if (!again && s) copy_rows(L, p, (tess_use){s->weight, TESS_R}, 0, whole, s->row, s->rows);
+    if (again && g->copy) copy_rows(L, p, (tess_use){g->copy, TESS_R}, 0, whole, g->row, g->rows);
+    if (again ? g->copy != NULL : s != NULL) whole.mode = TESS_RW;
+    tess_lower_all_gather(L, p, j, whole, type, TESS_TAG_WEIGHT, again ? group : tess_grid_shard(L->grid));
+    for (int k = 0; k < tess_grid_slices(p, j) && L->grid->copies && !again;) {
+        const tess_slice run = tess_grid_run(p, j, group, &k);
+        if (run.owner % group != mine % group) continue;
+        g->row = run.row, g->rows = run.rows;
+        g->copy = tess_program_tile(L->p, tess_dtype_bytes(type, run.rows * p->dim[1]), TESS_ROLE_ACTIVATION, p->name);
+        copy_rows(L, p, (tess_use){t, TESS_R}, run.row, (tess_use){g->copy, TESS_W}, 0, run.rows);
     }
-    tess_lower_all_gather(L, p, j, (tess_use){t, tile->states ? TESS_RW : TESS_W}, type, TESS_TAG_WEIGHT);
+    g->copied = L->grid->copies;
 }
 
 /* The tile of a gathered weight. */
@@ -74,7 +127,7 @@ static tess_tile *gathered(tess_lower *L, const tess_tensor *p, int64_t j)
         g->turn = !g->turn;
         const size_t bytes = tess_dtype_bytes(tess_weight_dtype(p), rows * p->dim[1]);
         if (!g->tile[g->turn]) g->tile[g->turn] = tess_program_tile(L->p, bytes, TESS_ROLE_ACTIVATION, p->name);
-        gather(L, p, j, g->tile[g->turn]);
+        gather(L, p, j, g, g->tile[g->turn]);
         g->have = true;
     }
     L->clock += rows * p->dim[1];
@@ -98,7 +151,7 @@ tess_program *tess_lower_gather_program(tess_graph *g)
             if (p->held->on.absent) continue;
             if (p->held->on.sliced && !p->held->on.gathered && tess_grid_section(L.grid) == p->held->on.home)
                 tess_lower_all_gather(&L, p, j, (tess_use){p->held->tile[j].weight, TESS_RW}, tess_weight_dtype(p),
-                                      TESS_TAG_WEIGHT);
+                                      TESS_TAG_WEIGHT, tess_grid_shard(L.grid));
             if (p->held->on.shared) tess_lower_broadcast_weight(&L, p, j);
         }
     tess_program_finish(L.p, false);

@@ -268,11 +268,12 @@ static tess_tile *receive_part(tess_lower *L, tess_parcel *m, const tess_tensor 
     return in;
 }
 
-/* Returns how many ranks' parts are added up in a machine before they leave it; 1: each rank sends its own. Their sum
- * must be one of the whole tree's. */
+/* Returns how many ranks' parts are added up in a machine before they leave it, or in a group where that says what is
+ * near; 1: each rank sends its own. Their sum must be one of the whole tree's. */
 static int adds_near(const tess_lower *L, const tess_tensor *p, int64_t j)
 {
-    const int near = tess_grid_near(L->grid, L->g->near);
+    const int machine = tess_grid_near(L->grid, L->g->near), group = L->grid->group,
+              near = machine == 1 && group < L->grid->data && !L->grid->narrow ? group : machine;
     const bool large = tess_tile_bytes(p->held->tile[j].gradient) >= 2 * (size_t)L->g->near_bytes,
                whole =
                    !(near & (near - 1)) && !(in_tree(L, p) && (L->micros & (L->micros - 1) || L->grid->sequence > 1));
@@ -382,8 +383,14 @@ static void sum_in_few_bytes(tess_lower *L, const tess_tensor *p, int64_t j, tes
         TESS_EMIT(L, &tess_add_sum[TESS_BF16], a, {sum.tile, TESS_R}, few);
         few.mode = TESS_RW;
     }
-    tess_lower_all_gather(L, p, j, few, TESS_BF16, TESS_TAG_TOTAL);
+    tess_lower_all_gather(L, p, j, few, TESS_BF16, TESS_TAG_TOTAL, L->grid->data);
     add_up(L, &(struct term){.tile = few.tile, .narrow = true}, 1, (tess_use){whole, TESS_W}, 0, all);
+}
+
+/* Elements of the sum that this rank holds before slice s, which it owns; -1: none. */
+static int64_t in_sum(const tess_tensor *p, int64_t j, int s)
+{
+    return s < 0 ? 0 : (tess_grid_slice(p, j, s).row - p->held->state[p->held->tile[j].first_state].row) * p->dim[1];
 }
 
 static void reduce_tile(tess_lower *L, tess_tensor *p, int64_t j)
@@ -392,8 +399,9 @@ static void reduce_tile(tess_lower *L, tess_tensor *p, int64_t j)
     int parts = parts_of(L, p, j, tile), s = own_slice(L, p, j);
     const struct tess_param_tile *t = &p->held->tile[j];
     if (p->held->on.sliced) {
-        tess_use sum = {s < 0 ? NULL : p->held->state[t->first_state].sum, TESS_W};
-        exchange_parts(L, p, j, tile, parts, sum, 0);
+        exchange_parts(L, p, j, tile, parts, (tess_use){s < 0 ? NULL : p->held->state[t->first_state].sum, TESS_W},
+                       in_sum(p, j, s));
+        tess_lower_share_sum(L, p, j, s >= 0);
         return;
     }
     /* Of the tile where all slices come together: */
@@ -404,7 +412,7 @@ static void reduce_tile(tess_lower *L, tess_tensor *p, int64_t j)
     }
     exchange_parts(L, p, j, tile, parts, whole, s < 0 ? 0 : tess_grid_slice(p, j, s).row * p->dim[1]);
     if (s >= 0) whole.mode = TESS_RW;
-    if (L->grid->data > 1) tess_lower_all_gather(L, p, j, whole, TESS_F32, TESS_TAG_TOTAL);
+    if (L->grid->data > 1) tess_lower_all_gather(L, p, j, whole, TESS_F32, TESS_TAG_TOTAL, L->grid->data);
 }
 
 /* The slices' owners add each micro-batch of all ranks to what they have. The tiles that its messages come in serve
@@ -419,10 +427,10 @@ static void give_up_tile(tess_lower *L, tess_tensor *p, int64_t j)
     tess_program_slots(L->p, FIRST_SET + t->index, true);
     if (to && L->micros > 1) one = tess_program_slot(L->p, (size_t)n * sizeof(float), TESS_ROLE_GRADIENT, p->name);
     if (L->micro == 0) one = to;
-    exchange_parts(L, p, j, &gradient, 1, (tess_use){one, TESS_W}, 0);
+    exchange_parts(L, p, j, &gradient, 1, (tess_use){one, TESS_W}, one == to ? in_sum(p, j, s) : 0);
     if (one != to)
-        TESS_EMIT(L, &tess_add_into[TESS_F32], TESS_ARG(L, tess_map_arg, .n = n, .acc = true), {one, TESS_R},
-                  {to, TESS_RW});
+        TESS_EMIT(L, &tess_add_sum[TESS_F32], TESS_ARG(L, tess_map_arg, .n = n, .first = in_sum(p, j, s), .acc = true),
+                  {one, TESS_R}, {to, TESS_RW});
     tess_program_slots(L->p, before, false);
 }
 
@@ -434,8 +442,13 @@ void tess_lower_reduce_micro(tess_lower *L, tess_tensor *p)
 
 void tess_lower_reduce(tess_lower *L, tess_tensor *p)
 {
-    for (int64_t j = 0; j < p->cut->tiles; j++)
-        if (L->touched[p->id][j] && (L->grid->data > 1 || in_tree(L, p))) reduce_tile(L, p, j);
+    for (int64_t j = 0; j < p->cut->tiles; j++) {
+        if (!L->touched[p->id][j]) continue;
+        if (L->early[p->id])
+            tess_lower_share_sum(L, p, j, own_slice(L, p, j) >= 0);
+        else if (L->grid->data > 1 || in_tree(L, p))
+            reduce_tile(L, p, j);
+    }
 }
 
 /* The other sections' gradients are added to those of the first, which updates, and sends the weight back. */

@@ -226,6 +226,7 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     free(L.wait);
     free(L.scratch);
     free(L.turns);
+    if (grid->copies) tess_program_drop_copies(L.p);
     tess_program_fuse(L.p);
     if (g->cache) tess_program_bundle(L.p);
     if (conf->train && tess_ranks() == 1) tess_program_chain(L.p, conf->chains);

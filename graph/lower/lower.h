@@ -31,6 +31,9 @@ struct tess_gather {
     tess_tile *tile[2];
     int turn;
     bool have;
+    bool copied;     /* the group has a copy, */
+    tess_tile *copy; /* and this rank these rows of it, or NULL */
+    int64_t row, rows;
     uint64_t stretch; /* the stretch of its last use */
     int64_t clock;    /* the elements of gathered weights that were used before that use */
 };
@@ -308,9 +311,13 @@ unsigned tess_lower_data_lane(const tess_lower *L, bool near);
 
 /* ---- collectives of weights (gathers.c) ---- */
 
-/* Emits an all-gather over the data dimension: the slices of a tile, `size` bytes an element, go from their owners to
- * all ranks. */
-void tess_lower_all_gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, tess_dtype type, int kind);
+/* Emits an all-gather over the data dimension: the slices of a tile of that dtype, which `of` ranks in a row share, go
+ * from each to all others of these. */
+void tess_lower_all_gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, tess_dtype type, int kind,
+                           int of);
+/* Emits what takes the sum of a slice from its owner, this rank if `mine`, to the places of other groups that hold it.
+ */
+void tess_lower_share_sum(tess_lower *L, const tess_tensor *p, int64_t j, bool mine);
 /* Returns a program that all-gathers all weights. */
 tess_program *tess_lower_gather_program(tess_graph *g);
 /* Emits the broadcast of a weight that several sections use, from the first of them to the others. */
@@ -321,7 +328,7 @@ void tess_lower_broadcast_weight(tess_lower *L, const tess_tensor *p, int64_t j)
 /* Adds this micro-batch's complete leaves to the trees of a parameter's gradient. */
 void tess_lower_grown(tess_lower *L, const tess_tensor *p);
 /* Emits the reduce-scatter of a complete gradient: its sum over micro-batches and ranks goes to the owners of its
- * slices. */
+ * slices, and to who else holds them. */
 void tess_lower_reduce(tess_lower *L, tess_tensor *p);
 /* Reduces this micro-batch's gradient to its owners (ZeRO-2). */
 void tess_lower_reduce_micro(tess_lower *L, tess_tensor *p);

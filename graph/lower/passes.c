@@ -153,7 +153,7 @@ static void complete(tess_lower *L, const struct tess_owed *o)
 {
     if (o->early) tess_lower_reduce_micro(L, o->p);
     if (!o->last) return;
-    if (!L->early[o->p->id]) tess_lower_reduce(L, o->p);
+    tess_lower_reduce(L, o->p);
     tess_lower_join_rows(L, o->p);
     if (!L->conf->keep_gradients) tess_lower_update(L, o->p);
 }

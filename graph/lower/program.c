@@ -148,6 +148,31 @@ uint32_t *tess_program_index(const tess_program *p, size_t *tiles)
     return index;
 }
 
+void tess_program_drop_copies(tess_program *p)
+{
+    size_t tiles, left = 0;
+    uint32_t *index = tess_program_index(p, &tiles);
+    const uint32_t *at = index;
+    bool *read = tess_alloc(tiles + 1);
+    for (size_t k = 0; k < p->tasks; at += p->task[k++].nuse)
+        for (unsigned i = 0; i < p->task[k].nuse; i++) read[at[i]] |= p->task[k].use[i].mode & TESS_R;
+    at = index;
+    for (size_t k = 0; k < p->tasks; k++) {
+        const tess_task *t = &p->task[k];
+        const bool goes = t->cl == &tess_copy[TESS_F32] && tess_program_drops(t->use[1].tile) && !read[at[1]];
+        at += t->nuse;
+        if (goes) p->bytes -= t->cl->cost(t->arg).bytes;
+        if (goes) continue;
+        p->task[left] = *t;
+        p->task[left].order = (uint32_t)left;
+        p->use[left] = p->use[k];
+        p->origin[left++] = p->origin[k];
+    }
+    p->tasks = left;
+    free(read);
+    free(index);
+}
+
 /* Gradients whose first use reads them, and which are written later, outlive the program's end. */
 static void mark_late(const tess_program *p, const uint32_t *at, bool *live, size_t tiles)
 {

@@ -49,6 +49,8 @@ void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const 
                       bool again);
 /* Adds a task that was taken off the list. */
 void tess_program_put(tess_program *p, const tess_task *task, tess_use *use, const tess_origin *origin);
+/* Takes copies off the list that no task reads, of tiles that go with the program. */
+void tess_program_drop_copies(tess_program *p);
 /* Makes one of pairs of tasks that can be one, before the list is finished (fuse.c). */
 void tess_program_fuse(tess_program *p);
 /* Makes one of small tasks that follow each other, or could (bundle.c). */

@@ -111,7 +111,7 @@ static void update(tess_lower *L, tess_tensor *p, struct tess_state *s, tess_til
 /* ---- whole matrices ---- */
 
 /* A matrix that is updated as a whole. Its states' rows come together in `x`, on each rank that has some or changes all
- * of it: with ZeRO one rank of the data dimension does, and they take turns; else each does for itself. */
+ * of it: with ZeRO one rank of those that share it does, and they take turns; else each does for itself. */
 struct matrix {
     tess_tensor *p;
     int64_t row, rows, tile, end; /* its rows of the parameter, and their tiles */
@@ -153,19 +153,20 @@ static int64_t before(const struct matrix *m, int64_t tile, int64_t row)
 /* The slices that others own go to the maker, or back. */
 static void exchange(tess_lower *L, struct matrix *m, bool back)
 {
-    const int mine = tess_grid_data(L->grid);
+    const int mine = tess_grid_data(L->grid), shard = tess_grid_shard(L->grid), from = mine - mine % shard;
     const bool sends = (mine == m->maker) == back;
     int most = 0;
     for (int64_t j = m->tile; j < m->end; j++) most += tess_grid_slices(m->p, j);
     L->lane = tess_lower_data_lane(L, false);
     tess_parcel parts = tess_parcel_begin(L, most, 1);
     for (int64_t j = m->tile; j < m->end; j++)
-        for (int s = 0; s < tess_grid_slices(m->p, j); s++) {
-            const tess_slice slice = tess_grid_slice(m->p, j, s);
-            if (slice.owner == m->maker || (mine != m->maker && mine != slice.owner)) continue;
+        for (int s = 0; s < tess_grid_slices(m->p, j);) {
+            const int tag = tess_grid_tag(m->p, j, s, TESS_TAG_TOTAL);
+            const tess_slice slice = tess_grid_run(m->p, j, shard, &s);
+            const int holder = from + slice.owner % shard;
+            if (holder == m->maker || (mine != m->maker && mine != holder)) continue;
             tess_parcel_add(&parts, sends ? (tess_use){m->x, TESS_R} : in_matrix(m),
-                            tess_grid_peer(L->grid, mine == m->maker ? slice.owner : m->maker),
-                            tess_grid_tag(m->p, j, s, TESS_TAG_TOTAL), sends,
+                            tess_grid_peer(L->grid, mine == m->maker ? holder : m->maker), tag, sends,
                             (size_t)before(m, j, slice.row) * sizeof(float),
                             (size_t)(slice.rows * m->stride) * sizeof(float));
         }
@@ -201,7 +202,8 @@ static void update_matrix(tess_lower *L, struct matrix *m, tess_tile *norm, tess
     const double across = (double)p->dim[1], down = (double)m->rows;
     const int64_t first = h->tile[m->tile].first_state,
                   end = h->tile[m->end - 1].first_state + h->tile[m->end - 1].states;
-    m->maker = shared ? L->matrices++ % L->grid->data : tess_grid_data(L->grid);
+    const int shard = tess_grid_shard(L->grid), mine = tess_grid_data(L->grid);
+    m->maker = shared ? mine - mine % shard + L->matrices++ % shard : mine;
     if (first == end && m->maker != tess_grid_data(L->grid)) return;
     m->stride = kind->stride ? kind->stride(m->rows, p->dim[1]) : p->dim[1];
     m->x = take_turns(L, (size_t)(m->rows * m->stride) * sizeof(float), "a whole matrix");
@@ -250,7 +252,8 @@ static void update_all(tess_lower *L, tess_tensor *p, tess_tile *norm, tess_tile
             continue; /* a late one comes before the gradients */
         for (int64_t k = 0; k < t->states && !whole; k++) update(L, p, &p->held->state[t->first_state + k], norm, loss);
         if (p->held->on.sliced && !p->held->on.gathered && tess_grid_section(L->grid) == p->held->on.home)
-            tess_lower_all_gather(L, p, j, (tess_use){t->weight, TESS_RW}, tess_weight_dtype(p), TESS_TAG_WEIGHT);
+            tess_lower_all_gather(L, p, j, (tess_use){t->weight, TESS_RW}, tess_weight_dtype(p), TESS_TAG_WEIGHT,
+                                  tess_grid_shard(L->grid));
         if (p->held->on.shared) tess_lower_broadcast_weight(L, p, j);
     }
 }

@@ -16,8 +16,10 @@ static void make_state(tess_tensor *p, struct tess_param_tile *t, int64_t j, int
         s->norm = tess_tile_new(tess_exact_bytes(), TESS_ROLE_SCALAR, p->name);
         s->sum = p->held->on.sliced ? tess_tile_new(4 * n, TESS_ROLE_GRADIENT, p->name) : t->gradient;
     }
-    s->counts = (p->cut->split || tess_grid_tensor(&p->g->conf.grid) == 0) &&
-                (p->held->on.sliced || t->index % p->g->conf.grid.data == tess_grid_data(&p->g->conf.grid));
+    const tess_grid *grid = &p->g->conf.grid;
+    const int shard = p->held->on.sliced ? tess_grid_shard(grid) : 1; /* of several that hold it one counts */
+    s->counts = (p->cut->split || tess_grid_tensor(grid) == 0) &&
+                t->index % (grid->data / shard) == tess_grid_data(grid) / shard;
     t->states++;
 }
 
@@ -69,6 +71,7 @@ static void make_tiles(tess_tensor *p)
 {
     tess_graph *g = p->g;
     const tess_grid *grid = &g->conf.grid;
+    const int shard = tess_grid_shard(grid);
     p->held->copy = g->conf.dtype != TESS_F32 && tess_param_narrows(p);
     if (p->held->quantized && !has_blocks(p)) p->held->quantized = TESS_F32;
     p->held->on.gathered =
@@ -90,9 +93,9 @@ static void make_tiles(tess_tensor *p)
         if (!p->held->on.gathered) t->weight = tess_tile_new(bytes, TESS_ROLE_WEIGHT, p->name);
         if (!p->held->frozen) t->gradient = tess_tile_new(4 * n, TESS_ROLE_GRADIENT, p->name);
         if (!p->held->on.sliced && states) make_state(p, t, j, 0, count);
-        for (int s = 0; p->held->on.sliced && states && s < tess_grid_slices(p, j); s++) {
-            tess_slice slice = tess_grid_slice(p, j, s);
-            if (slice.owner == tess_grid_data(grid)) make_state(p, t, j, slice.row, slice.rows);
+        for (int s = 0; p->held->on.sliced && states && s < tess_grid_slices(p, j);) {
+            const tess_slice run = tess_grid_run(p, j, shard, &s);
+            if (run.owner % shard == tess_grid_data(grid) % shard) make_state(p, t, j, run.row, run.rows);
         }
     }
     make_pieces(p);

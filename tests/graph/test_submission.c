@@ -260,6 +260,67 @@ TEST(machines_of_several_ranks_take_a_slice_once)
     layers_here = LAYERS;
 }
 
+/* Within groups, which are machines, weights go: none crosses if a group shares the states; of one that has copies each
+ * crosses once, to the group or, where what is near is not known, to each of its ranks. Gradients are added up within
+ * groups first where that is a sum of the tree, and then the sums go to the other groups that hold them. */
+TEST(groups_keep_weights_to_themselves)
+{
+    static const struct {
+        int data, group;
+    } of[] = {{4, 2}, {4, 1}, {4, 4}, {8, 4}, {8, 2}, {6, 3}, {6, 2}, {32, 8}, {24, 4}, {34, 17}, {32, 2}};
+    layers_here = LAYERS_CARRIED;
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++)
+        for (int way = 0; way < 8; way++) {
+            const int n = of[k].data, c = of[k].group, groups = n / c, stage = way % 4 ? way % 4 : 3;
+            tess_grid grid = {.data = n,
+                              .pipeline = 1,
+                              .tensor = 1,
+                              .interleave = 1,
+                              .stage = stage,
+                              .group = c,
+                              .copies = way % 4 == 0};
+            struct net net;
+            int64_t within;
+            graph_of(&net, &grid);
+            const int64_t whole = 4 * tess_graph_param_elements(net.g);
+            tess_graph_free(net.g);
+            near_here = way / 4 ? c : 1;
+            const bool once = c & (c - 1) ? false : groups > 1, near = near_here > 1 && groups > 1;
+            const int64_t parts = once ? groups - 1 : n - c, sums = grid.copies ? 0 : groups - 1,
+                          weights = !grid.copies ? 0
+                                    : near       ? groups - 1
+                                                 : n - c,
+                          across = carry(grid, c, 2, stage > 1, &within);
+            near_here = 1;
+            if (across != (parts + sums + weights) * whole)
+                CHECK_SAY("%d ranks in groups of %d, stage %d%s%s: %lld bytes between groups, expected %lld of %lld", n,
+                          c, stage, grid.copies ? ", copies" : "", near ? ", which are machines" : "",
+                          (long long)across, (long long)(parts + sums + weights), (long long)whole);
+            CHECK((within > 0) == (c > 1));
+        }
+    layers_here = LAYERS;
+}
+
+/* Of groups of several machines, and of machines of several groups, a slice goes once to a machine. */
+TEST(groups_and_machines_of_other_sizes)
+{
+    static const int of[][3] = {{8, 4, 2}, {16, 2, 4}, {8, 2, 4}, {24, 12, 4}};
+    layers_here = LAYERS_CARRIED;
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++)
+        for (int stage = 1; stage < 4; stage++) {
+            const tess_grid grid = {
+                .data = of[k][0], .pipeline = 1, .tensor = 1, .interleave = 1, .stage = stage, .group = of[k][1]};
+            int64_t within, within_near;
+            const int64_t across = carry(grid, of[k][2], 2, true, &within);
+            near_here = of[k][2];
+            const int64_t near = carry(grid, of[k][2], 2, true, &within_near);
+            near_here = 1;
+            CHECK(near < across);
+            CHECK_EQ(near + within_near, across + within);
+        }
+    layers_here = LAYERS;
+}
+
 /* ---- both ends of messages ---- */
 
 static void add_end(struct ends *e, struct end one)
@@ -344,12 +405,13 @@ static int check_slices(const tess_grid *grid)
 }
 
 /* What one rank sends to another is what that one waits for, byte by byte and in the same order. */
-static void check_ends(int data, int stage)
+static void check_ends(int data, int stage, int group, bool copies)
 {
     struct ends sent = {0}, received = {0};
     size_t bad = 0;
     for (int rank = 0; rank < data; rank++) {
-        const tess_grid grid = grid_of(rank, data, 1, 1, stage);
+        tess_grid grid = grid_of(rank, data, 1, 1, stage);
+        grid.group = group, grid.copies = copies;
         add_ends(&grid, &sent, &received);
     }
     CHECK(sent.n > 0);
@@ -376,9 +438,13 @@ TEST(both_ends_of_large_tiles_messages_agree)
     } cases[] = {{1152, 18, 18}, {1152, 40, 16}, {1536, 24, 24}, {2304, 40, 32}, {2560, 40, 40}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         net_wide_rows = cases[k].rows;
-        const tess_grid grid = grid_of(0, cases[k].data, 1, 1, 1);
+        tess_grid grid = grid_of(0, cases[k].data, 1, 1, 1);
         CHECK_EQ(check_slices(&grid), cases[k].slices);
-        for (int stage = 1; stage < 4; stage++) check_ends(cases[k].data, stage);
+        for (int stage = 1; stage < 4; stage++) check_ends(cases[k].data, stage, 0, false);
+        grid.group = cases[k].data / 2;
+        CHECK_EQ(check_slices(&grid), cases[k].slices);
+        for (int stage = 1; stage < 4; stage += 2) check_ends(cases[k].data, stage, grid.group, false);
+        check_ends(cases[k].data, 3, 2, true);
     }
 }
 

@@ -451,6 +451,46 @@ TEST(orders_of_a_pipeline_have_the_same_bits)
     tess_stop();
 }
 
+/* States, or copies of the weights, by groups; the moments that a rank has are of more rows. */
+TEST(groups_of_ranks_give_the_same_bits)
+{
+    const int ranks = tess_ranks(), group = ranks == 4 ? 2 : 1;
+    if (ranks < 2 || ranks > 4) return;
+    OK(tess_start(&(tess_machine){.workers = 1}));
+    for (int which = 0; which < 4; which++)
+        for (int way = 0; way < 4; way++) { /* the stage; 0: copies */
+            if (which == WIDE && way != 3) continue;
+            char what[100];
+            tess_step_conf conf = training;
+            conf.deterministic = (which + way) % 2;
+            conf.layout.by_layer = which == 1;
+            conf.layout.late = which == 2;
+            conf.micro = (conf.deterministic ? 2 : 3) * ranks;
+            conf.optimizer.keeping = (tess_keeping)((which + way) % 3);
+            snprintf(what, sizeof what, "groups of %d, stage %d, deterministic %d", group, way, conf.deterministic);
+            tess_grid grid = {.rank = tess_rank(), .data = ranks, .stage = way ? way : 3, .persist = which ? 0 : 50};
+            struct outcome all = train(which, (tess_dtype)(way % 2), &grid, &conf);
+            grid.group = group, grid.copies = way == 0;
+            struct outcome groups = train(which, (tess_dtype)(way % 2), &grid, &conf);
+            gather(&all, which);
+            compare(&groups, &all, which, what, true, 0);
+            if (way == 3 && which == 1) { /* which in few bytes hold what they do without groups */
+                struct outcome few[2];
+                for (int k = 0; k < 2; k++) {
+                    grid.narrow = true, grid.group = k ? group : 0;
+                    few[k] = train(which, TESS_F32, &grid, &conf);
+                }
+                gather(&few[0], which);
+                compare(&few[1], &few[0], which, what, true, 0);
+                forget(&few[0]);
+                forget(&few[1]);
+            }
+            forget(&all);
+            forget(&groups);
+        }
+    tess_stop();
+}
+
 /* In bf16 gradients are near what they are; wherever states lie they are the same ones, those of machines too, and of
  * more ranks than send at a time. */
 TEST(gradients_in_few_bytes_are_near)

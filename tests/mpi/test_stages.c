@@ -5,6 +5,8 @@
  *     stage 0         (2 + 12) P
  *     stages 1 and 2  2 P + 12 P / N
  *     stage 3         (2 + 12) P / N
+ *
+ * Groups of C ranks hold so with C in the place of N, and gradients too.
  */
 #include "codelets/codelets.h"
 #include "tests/graph/gpt.h"
@@ -95,10 +97,22 @@ static struct size size_of(const tess_graph *g)
     return s;
 }
 
+/* How often a step of one micro-batch needs a parameter together, when it keeps none: forward, and backward where that
+ * reads it. A bias it does not read, nor a table; the head's loss and gradient are one. */
+static int uses(const char *name)
+{
+    static const char *const once[] = {"bias", "table", "positions", "head"};
+    for (int k = 0; k < 4; k++)
+        if (strstr(name, once[k])) return 1;
+    return 2;
+}
+
+static int ranks_of_group; /* 0: all */
+
 /* Shared out, the ranks' parts are all of it together and each is a share of it within the grain; else each is all. */
 static void check_part(const char *what, int stage, uint64_t part, int64_t whole, int64_t grain, bool shared)
 {
-    int64_t n = shared ? tess_ranks() : 1, sum = everywhere((int64_t)part);
+    int64_t n = !shared ? 1 : ranks_of_group ? ranks_of_group : tess_ranks(), sum = everywhere((int64_t)part);
     if (sum != whole * tess_ranks() / n)
         CHECK_SAY("stage %d: all ranks' %s are %lld bytes, expected %lld", stage, what, (long long)sum,
                   (long long)(whole * tess_ranks() / n));
@@ -107,10 +121,11 @@ static void check_part(const char *what, int stage, uint64_t part, int64_t whole
                   (unsigned long long)part, (long long)(whole / n), (long long)grain);
 }
 
-TEST(the_plan_of_each_rank_is_the_formula)
+static void check_plans(int first)
 {
-    for (int stage = 0; stage < 4; stage++) {
+    for (int stage = first; stage < 4; stage++) {
         tess_graph_conf conf = conf_of(TESS_BF16, stage);
+        conf.grid.group = ranks_of_group;
         struct net n = make(&conf, 3, 768);
         struct size s = size_of(n.g);
         tess_holds plan;
@@ -124,7 +139,8 @@ TEST(the_plan_of_each_rank_is_the_formula)
         /* Gradients: all are there when their norm is known. Sliced, beside a rank's own there are those of one
          * parameter that are on their way: its own whole, the others' parts of its slice. */
         int64_t all = 4 * (s.matrices + s.vectors), moving = 2 * 4 * 4 * 768 * 768;
-        int64_t own = stage ? all / tess_ranks() : all, peak = (int64_t)plan.peak[TESS_ROLE_GRADIENT];
+        int64_t shared = ranks_of_group ? ranks_of_group : tess_ranks(), own = stage ? all / shared : all,
+                peak = (int64_t)plan.peak[TESS_ROLE_GRADIENT];
         int64_t grain = 4 * (s.grain_matrices + s.grain_vectors);
         if (tess_ranks() == 1 || stage == 0) moving = 4 * 4 * 768 * 768;
         if (peak < own - grain || peak > own + grain + moving)
@@ -132,6 +148,40 @@ TEST(the_plan_of_each_rank_is_the_formula)
                       stage, (long long)peak, (long long)own, (long long)moving);
         drop(&n);
     }
+}
+
+TEST(the_plan_of_each_rank_is_the_formula)
+{
+    check_plans(0);
+    for (ranks_of_group = 1; ranks_of_group < tess_ranks(); ranks_of_group++)
+        if (tess_ranks() % ranks_of_group == 0) check_plans(1);
+    ranks_of_group = 0;
+}
+
+/* A copy is what a rank of the group holds of the weights that backward gathers, in a peak that the activations and
+ * what is gathered at a time have without it. */
+TEST(copies_of_groups_are_a_share_of_the_weights)
+{
+    const int group = tess_ranks() % 2 ? 1 : 2;
+    if (tess_ranks() < 2) return;
+    tess_holds plan[2];
+    int64_t copied = 0;
+    for (int k = 0; k < 2; k++) {
+        tess_graph_conf conf = conf_of(TESS_BF16, 3);
+        conf.grid.group = group, conf.grid.copies = k;
+        struct net n = make(&conf, 3, 768);
+        tess_step_holds(n.s, &plan[k]);
+        for (int i = 0; i < tess_graph_params(n.g) && k; i++) {
+            const tess_tensor *p = tess_graph_param(n.g, i);
+            int64_t shape[3], matrix = tess_tensor_shape(p, shape) == 2;
+            if (uses(tess_tensor_name(p)) == 2) copied += matrix ? 2 * shape[0] * shape[1] : 4 * shape[0];
+        }
+        drop(&n);
+    }
+    const int64_t more = (int64_t)(plan[1].peak[TESS_ROLE_ACTIVATION] - plan[0].peak[TESS_ROLE_ACTIVATION]);
+    if (llabs(more - copied / group) > copied / 50)
+        CHECK_SAY("groups of %d: copies take %lld bytes, expected %lld", group, (long long)more,
+                  (long long)(copied / group));
 }
 
 #ifndef __SANITIZE_ADDRESS__ /* whose own memory is as large */
@@ -210,34 +260,41 @@ static int64_t traffic(tess_graph_conf *conf)
     return all;
 }
 
-/* How often a step of one micro-batch needs a parameter together, when it keeps none: forward, and backward where that
- * reads it. A bias it does not read, nor a table; the head's loss and gradient are one. */
-static int uses(const char *name)
-{
-    static const char *const once[] = {"bias", "table", "positions", "head"};
-    for (int k = 0; k < 4; k++)
-        if (strstr(name, once[k])) return 1;
-    return 2;
-}
-
 /* Every byte of a gradient goes to its owner but for the owner's own: N - 1 times the gradient. The same for each time
- * that a weight, or the sum, comes back from its owners. Then two exact sums and a third, up a tree and down. */
+ * that a weight, or the sum, comes back from its owners. Of N / C groups of C ranks each has a weight come C - 1 times,
+ * and sums go to one rank of each; where they have copies the first time is from all ranks. Then two exact sums and a
+ * third, up a tree and down. */
 static int64_t theory(const tess_graph_conf *conf, bool keeps)
 {
     struct net n = make(conf, 3, 96);
+    const int64_t ranks = tess_ranks(), group = conf->grid.group ? conf->grid.group : ranks, groups = ranks / group;
     int64_t bytes = 0;
     for (int k = 0; k < tess_graph_params(n.g); k++) {
         const tess_tensor *p = tess_graph_param(n.g, k);
         int64_t shape[3], matrix = tess_tensor_shape(p, shape) == 2, elements = shape[0] * (matrix ? shape[1] : 1);
         int64_t weight = elements * (matrix && conf->dtype == TESS_BF16 ? 2 : 4),
                 gradient = (conf->grid.narrow ? 2 : 4) * elements;
-        int64_t back = weight;
+        int64_t back = weight, times = 1;
         if (conf->grid.stage == 0) back = gradient;
-        if (conf->grid.stage == 3 && elements > conf->grid.persist && !keeps) back = uses(tess_tensor_name(p)) * weight;
-        bytes += gradient + back;
+        if (conf->grid.stage == 3 && elements > conf->grid.persist && !keeps) times = uses(tess_tensor_name(p));
+        bytes += (ranks - 1) * gradient + (times - conf->grid.copies) * (group - 1) * groups * back;
+        bytes += conf->grid.copies ? (ranks - 1) * back : (groups - 1) * 4 * elements;
     }
     drop(&n);
-    return (tess_ranks() - 1) * (bytes + 2 * 3 * (int64_t)tess_exact_bytes());
+    return bytes + (ranks - 1) * 2 * 3 * (int64_t)tess_exact_bytes();
+}
+
+/* Of each size that divides: at all stages states by groups, at the last one copies by groups, too. */
+static void check_groups(tess_graph_conf conf)
+{
+    for (int group = 1; group < tess_ranks(); group++)
+        for (int way = 0; tess_ranks() % group == 0 && way < (conf.grid.stage == 3 ? 2 : 1); way++) {
+            conf.grid.group = group, conf.grid.copies = way;
+            CHECK_EQ(traffic(&conf), theory(&conf, false));
+            conf.grid.narrow = true;
+            CHECK_EQ(traffic(&conf), theory(&conf, false));
+            conf.grid.narrow = false;
+        }
 }
 
 TEST(bytes_sent_are_those_of_theory)
@@ -251,6 +308,7 @@ TEST(bytes_sent_are_those_of_theory)
             conf.grid.narrow = true;
             CHECK_EQ(traffic(&conf), theory(&conf, false));
             conf.grid.narrow = false;
+            if (stage > 0) check_groups(conf);
             if (stage < 3) continue;
             conf.grid.live = conf.grid.reuse = 1 << 30; /* forward's are there still when backward comes */
             int64_t kept = traffic(&conf);

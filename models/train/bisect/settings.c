@@ -94,8 +94,12 @@ const char *tess_side_text(const tess_side *s, const char *key)
 
 bool tess_sides_same_grid(const tess_side *a, const tess_side *b)
 {
-    static const char stage[] = "zero_optimization.stage";
-    return a->ranks == b->ranks && json_equal(of_key(a, stage), of_key(b, stage));
+    static const char *const key[] = {"zero_optimization.stage", "zero_optimization.mics_shard_size",
+                                      "zero_optimization.zero_hpz_partition_size"};
+    bool same = a->ranks == b->ranks;
+    for (size_t k = 0; k < sizeof key / sizeof *key; k++)
+        same = same && json_equal(of_key(a, key[k]), of_key(b, key[k]));
+    return same;
 }
 
 tess_status tess_sides_settings(const tess_side *a, const tess_side *b)

@@ -508,6 +508,33 @@ static tess_status resolve_distill(const tess_config *c)
     return check_whole_model(c, "a teacher (distill.teacher)");
 }
 
+int tess_config_group(const tess_config *c)
+{
+    const int64_t copies = c->zero_optimization.zero_hpz_partition_size, shard = c->zero_optimization.mics_shard_size;
+    return (int)(shard > 0 ? shard : copies > 1 ? copies : 0);
+}
+
+static tess_status check_groups(const tess_config *c, int64_t data)
+{
+    const bool shards = c->zero_optimization.mics_shard_size > 0;
+    const char *key = shards ? "zero_optimization.mics_shard_size" : "zero_optimization.zero_hpz_partition_size";
+    const int group = tess_config_group(c), stage = (int)c->zero_optimization.stage;
+    int divides = group;
+    if (!group) return TESS_OK;
+    if (shards && c->zero_optimization.zero_hpz_partition_size > 1)
+        REFUSE(c, key, "%d, and zero_hpz_partition_size %lld, but groups share states or have copies (%s)", group,
+               (wide)c->zero_optimization.zero_hpz_partition_size, "leave out one of them");
+    if (shards ? stage == 0 : stage != 3)
+        REFUSE(c, key, "%d, but stage %d %s (%s)", group, stage, shards ? "divides nothing" : "gathers no parameters",
+               shards ? "zero_optimization.stage 1, 2 or 3 does; -1 means no groups"
+                      : "zero_optimization.stage=3 does; 1 means no copies");
+    while (data % divides) divides--;
+    if (divides < group)
+        REFUSE(c, key, "%d, but there are %lld data-parallel ranks (a divisor is needed, such as %d)", group,
+               (wide)data, divides);
+    return TESS_OK;
+}
+
 /* A pair of steps, both 0 where there are none. */
 static tess_status check_steps(const tess_config *c, const char *key, const int64_t step[2])
 {
@@ -532,6 +559,7 @@ tess_status tess_config_resolve(tess_config *c, int64_t ranks)
         REFUSE(c, "parallel",
                "tensor %lld x pipeline %lld ranks for a model, but %lld ranks run (start a multiple of %lld)",
                (wide)c->parallel.tensor, (wide)c->parallel.pipeline, (wide)ranks, (wide)model);
+    TESS_TRY(check_groups(c, ranks / (c->parallel.tensor * c->parallel.pipeline)));
     TESS_TRY(resolve_batch(c, ranks / model));
     TESS_TRY(tess_config_resolve_optimizer(c));
     if (c->optimizer_states > TESS_STATES_8BIT) c->optimizer_states = TESS_STATES_8BIT; /* int8 */

@@ -99,7 +99,8 @@ bool tess_run_judged(const tess_run *r)
 
 void tess_run_terms(const tess_config *c, int rank, tess_run *r)
 {
-    const int tensor = (int)c->parallel.tensor, pipeline = (int)c->parallel.pipeline;
+    const int tensor = (int)c->parallel.tensor, pipeline = (int)c->parallel.pipeline,
+              data = tess_ranks() / (tensor * pipeline), group = tess_config_group(c);
     *r = (tess_run){
         .c = c,
         .rank = rank,
@@ -111,11 +112,13 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
                                    : (int)c->parallel.interleave,
                  .blocks = c->parallel.blocks,
                  .schedule = (tess_schedule)c->parallel.schedule,
-                 .data = tess_ranks() / (tensor * pipeline),
+                 .data = data,
                  .sequence = (int)c->parallel.sequence,
                  .rows = tensor > 1 && c->activation_checkpointing.partition_activations,
                  .narrow = c->communication_data_type == 1 /* bf16 */,
                  .stage = (int)c->zero_optimization.stage,
+                 .group = group,
+                 .copies = c->zero_optimization.mics_shard_size <= 0 && group > 0 && group < data,
                  .persist = c->zero_optimization.stage3_param_persistence_threshold,
                  .live = c->zero_optimization.stage3_max_live_parameters,
                  .reuse = c->zero_optimization.stage3_max_reuse_distance},
