@@ -3,6 +3,7 @@
 #define CHECK_MAIN
 #include "runtime/runtime.h"
 #include "tests/tools/tiny.h"
+#include <sys/stat.h>
 
 #define MODEL TESS_FIXTURES "/families/"
 static const char weights[] = "/model/model.safetensors";
@@ -67,6 +68,21 @@ TEST(a_base_in_few_bits_has_the_same_bits)
                "zero_optimization.stage3_param_persistence_threshold=0");
     CHECK(same_file(fmt("out/%s", adapter), fmt("one/%s", adapter)));
 #undef STORED
+}
+
+/* A group's ranks share the states of Muon's matrices too, each group by itself; copies leave RAM under a cap. */
+TEST(groups_have_the_same_bits)
+{
+#define ALL "zero_optimization.stage=3", "zero_optimization.stage3_param_persistence_threshold=0"
+    setup("llama3");
+    CHECK_EQ(mkdir("swap", 0700), 0);
+    DONE_RANKS(4, "train", "run.json", ALL, "zero_optimization.zero_hpz_partition_size=2", "memory.cpu=32MiB",
+               "memory.path=swap", "zero_optimization.stage3_max_reuse_distance=0");
+    CHECK(same_file(fmt("out%s", weights), fmt("one%s", weights)));
+    DONE("train", "run.json", "output=one", "optimizer.type=Muon");
+    DONE_RANKS(4, "train", "run.json", ALL, "zero_optimization.mics_shard_size=2", "optimizer.type=Muon");
+    CHECK(same_file(fmt("out%s", weights), fmt("one%s", weights)));
+#undef ALL
 }
 
 TEST(states_shared_out_have_the_same_bits)
