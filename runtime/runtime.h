@@ -296,6 +296,7 @@ typedef struct tess_work {
     void *stream, *room;
     size_t room_bytes;
     struct tess_kernel_fault *fault;
+    const struct tess_work *next; /* of a bundle, where the codelet is `together`: what the CUDA body does with this */
 } tess_work;
 typedef void (*tess_body)(const tess_work *w);
 
@@ -344,6 +345,7 @@ typedef struct tess_codelet {
     tess_body cpu, cuda;                /* cuda NULL: there is none */
     bool cpu_alone;                     /* in no build is there one: a GPU that is emulated or simulated asks this */
     bool either;                        /* both have the same bits: StarPU chooses. Else the GPU, where there is one */
+    bool together;                      /* the CUDA body does the parts of a bundle at once, which touch other bytes */
     tess_cost (*cost)(const void *arg); /* may be NULL: no flops, the bytes of the buffers */
     /* How many parts the body comes in, where most of its time goes: what a machine that is not here shares out. NULL:
      * it is not cut. */

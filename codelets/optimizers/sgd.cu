@@ -12,10 +12,9 @@ template <bool MOMENTUM> struct sgd_numbers {
 
 template <tess_dtype T> static void sgd_body(const tess_work *w)
 {
-    const tess_update_view u = tess_update_view_of(w);
-    if (u.a->moments)
-        run_update<sgd_numbers<true>, 1>(w, &u, {tess_sgd_rates_of(&u)});
+    if (((const tess_update_arg *)w->arg)->moments)
+        run_updates<sgd_numbers<true>, 1>(w, [](auto *u) { return sgd_numbers<true>{tess_sgd_rates_of(u)}; });
     else
-        run_update<sgd_numbers<false>, 0>(w, &u, {tess_sgd_rates_of(&u)});
+        run_updates<sgd_numbers<false>, 0>(w, [](auto *u) { return sgd_numbers<false>{tess_sgd_rates_of(u)}; });
 }
 TESS_CUDA_BODY(sgd, sgd_f32, TESS_F32)

@@ -16,9 +16,12 @@ template <class RATES, int MOMENTS> struct update_step {
     const double *norm;              /* with clip: the square of the global one; else NULL, and */
     const tess_exact *sum;           /* these gradients' own, which says whether they are finite */
     double clip, unscale, most_norm; /* clip, most_norm 0: off */
-    bool skips;
+    bool skips, wide;
+    int64_t n;
     RATES rates;
     failing failed;
+    static constexpr int THREADS = MAP_THREADS;
+    TESS_DEVICE void block(int64_t b) const { map_block(*this, b, n, wide); }
     /* False where nothing may change, which the first thread reports; else *k is complete. */
     TESS_DEVICE bool begins(RATES *k, bool first) const
     {
@@ -61,7 +64,13 @@ template <class RATES, int MOMENTS, unsigned POSITIVE> struct kept_step {
     tess_kept_cut cut;
     int64_t spans, scales;
     tess_random_key key;
+    static constexpr int THREADS = KEPT_THREADS;
 
+    TESS_DEVICE void block(int64_t b) const
+    {
+        const int64_t span = b * (KEPT_THREADS / WARP) + threadIdx.x / WARP;
+        if (span < spans) run(span, (int)threadIdx.x % WARP);
+    }
     TESS_DEVICE void read(float x[KEPT_EACH], int m, const tess_kept_span &s, int64_t span, int lane) const
     {
         const unsigned char *moment = (const unsigned char *)of.moment[m];
@@ -122,14 +131,8 @@ template <class RATES, int MOMENTS, unsigned POSITIVE> struct kept_step {
             if (kept.as == TESS_KEEP_INT8) write(m[j], j, s, span, lane);
     }
 };
-template <class STEP> TESS_KERNEL(KEPT_THREADS) kept_kernel(STEP f)
-{
-    const int64_t span = (int64_t)blockIdx.x * (KEPT_THREADS / WARP) + threadIdx.x / WARP;
-    if (span < f.spans) f.run(span, (int)threadIdx.x % WARP);
-}
-
-template <class RATES, int MOMENTS, unsigned POSITIVE = 0>
-static void run_update(const tess_work *w, const tess_update_view *u, RATES rates)
+template <class RATES, int MOMENTS>
+static update_step<RATES, MOMENTS> update_of(const tess_work *w, const tess_update_view *u, RATES rates)
 {
     update_step<RATES, MOMENTS> s = {};
     s.p = u->master;
@@ -148,21 +151,34 @@ static void run_update(const tess_work *w, const tess_update_view *u, RATES rate
     s.skips = u->a->skips;
     s.rates = rates;
     s.failed = failing_of(w, u->a->name);
-    if constexpr (MOMENTS > 0) {
-        if (u->a->kept.as != TESS_KEEP_F32) {
-            kept_step<RATES, MOMENTS, POSITIVE> k = {};
-            k.of = s;
-            k.kept = u->a->kept;
-            k.cut = tess_kept_cut_of(&k.kept);
-            k.spans = u->a->n / k.kept.width * k.cut.blocks;
-            k.scales = tess_kept_scales(u->a->n);
-            k.key = tess_random_begin(u->env->seed, (uint64_t)u->env->step, k.kept.dice);
-            launch(w, kept_kernel<kept_step<RATES, MOMENTS, POSITIVE>>, blocks_of(k.spans, KEPT_THREADS / WARP),
-                   KEPT_THREADS, 0, k);
-            return;
+    s.n = u->a->n;
+    s.wide = aligned(s.p, s.moment[0], s.moment[1], s.grad, s.copy);
+    return s;
+}
+
+/* The updates of w and of what is to be done with it; rates_of(view) are an update's numbers. */
+template <class RATES, int MOMENTS, unsigned POSITIVE = 0, class F>
+static void run_updates(const tess_work *w, F rates_of)
+{
+    together<update_step<RATES, MOMENTS>> all = {};
+    together<kept_step<RATES, MOMENTS, POSITIVE>> kept = {};
+    for (const tess_work *of = w; of; of = of->next) {
+        const tess_update_view u = tess_update_view_of(of);
+        const update_step<RATES, MOMENTS> s = update_of<RATES, MOMENTS>(of, &u, rates_of(&u));
+        if constexpr (MOMENTS > 0) {
+            if (u.a->kept.as != TESS_KEEP_F32) {
+                const tess_kept_cut cut = tess_kept_cut_of(&u.a->kept);
+                const int64_t spans = s.n / u.a->kept.width * cut.blocks;
+                const tess_random_key key = tess_random_begin(u.env->seed, (uint64_t)u.env->step, u.a->kept.dice);
+                add_together(w, &kept, {s, u.a->kept, cut, spans, tess_kept_scales(s.n), key},
+                             blocks_of(spans, KEPT_THREADS / WARP));
+                continue;
+            }
         }
+        add_together(w, &all, s, map_blocks(s.n));
     }
-    map(w, s, u->a->n, aligned(s.p, s.moment[0], s.moment[1], s.grad, s.copy));
+    launch_together(w, &all);
+    if constexpr (MOMENTS > 0) launch_together(w, &kept);
 }
 
 /* Defines the launcher of an optimizer that always has `moments` moments. */
@@ -176,8 +192,8 @@ static void run_update(const tess_work *w, const tess_update_view *u, RATES rate
     };                                                                                                                 \
     template <tess_dtype T> static void name##_body(const tess_work *w)                                                \
     {                                                                                                                  \
-        const tess_update_view u = tess_update_view_of(w);                                                             \
-        run_update<name##_numbers, moments, positive>(w, &u, {tess_##name##_rates_of(&u)});                            \
+        run_updates<name##_numbers, moments, positive>(                                                                \
+            w, [](const tess_update_view *u) { return name##_numbers{tess_##name##_rates_of(u)}; });                   \
     }                                                                                                                  \
     TESS_CUDA_BODY(name, name##_f32, TESS_F32)
 #endif

@@ -169,5 +169,5 @@ TESS_INLINE void tess_update_part(const tess_update_view *u, int64_t k, tess_upd
             tess_parts_run(tess_update_parts(all.u.a), name##_part, &all);                                             \
     }                                                                                                                  \
     tess_codelet tess_update_##name[] = {                                                                              \
-        TESS_CODELET(name, f32, TESS_F32, name, .parts = tess_update_parts_of, .either = true)};
+        TESS_CODELET(name, f32, TESS_F32, name, .parts = tess_update_parts_of, .either = true, .together = true)};
 #endif

@@ -81,4 +81,4 @@ TESS_CLONES static void square_sum(const tess_work *w)
 
 TESS_F32_CODELET(exact_add, .either = true)
 TESS_F32_CODELET(exact_round, .either = true)
-TESS_F32_CODELET(square_sum, .either = true)
+TESS_F32_CODELET(square_sum, .either = true, .together = true)

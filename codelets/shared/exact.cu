@@ -3,24 +3,12 @@
 #include "codelets/shared/exact.h"
 #include "codelets/shared/kernels.h"
 
-constexpr int LANES = TESS_SQUARE_LANES, ROWS = 4; /* of a block */
-
-/* The lanes in tess_sum64d's tree; the result is lane 0's. All threads of the block come here. */
-TESS_DEVICE void sum_lanes(double *lane, int l)
-{
-    for (int half = LANES / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (l < half) lane[l] += lane[l + half];
-    }
-    __syncthreads();
-}
-
 constexpr int WORDS = TESS_EXACT_LIMBS + 1; /* of a sum */
 static_assert(sizeof(tess_exact) == WORDS * sizeof(int64_t), "limbs and odd, nothing between them");
 
-/* As tess_exact_carry, by a block with a thread for each word: what is too much for a limb goes to the next one, all at
- * once, until none has too much. That is two turns, and as many as there are limbs only where all of them are full; the
- * sum has one form, whichever way it is come to. */
+/* As tess_exact_carry, by a block with a thread for each word, or more, and as many words: what is too much for a limb
+ * goes to the next one, all at once, until none has too much. That is two turns, and as many as there are limbs only
+ * where all of them are full; the sum has one form, whichever way it is come to. */
 TESS_DEVICE void carry_all(int64_t *word, int k)
 {
     for (;;) {
@@ -33,69 +21,121 @@ TESS_DEVICE void carry_all(int64_t *word, int k)
     }
 }
 
-TESS_DEVICE void add_limb(int64_t *limb, uint64_t x)
-{
-    if (x) atomicAdd((unsigned long long *)limb, (unsigned long long)x);
-}
-TESS_DEVICE void add_exact(tess_exact *sum, double x)
-{
-    int at;
-    uint32_t limb[3];
-    if (!tess_exact_split(x, &at, limb)) {
-        add_limb(&sum->odd, 1);
-        return;
-    }
-    for (int k = 0; k < 3; k++) add_limb(&sum->limb[at + k], limb[k]);
-}
+/* ---- sums of squares ---- */
 
-/* A square of a float is exact in double, so it does not matter whether it is contracted. */
-TESS_KERNEL(LANES *ROWS) square_rows_kernel(const float *x, tess_exact *sum, int64_t n, int64_t width)
+/* Of a row, to all lanes of the warp: lanes l and l + 32 of update.h's are this thread's, and the others' come by
+ * shuffles, each sum of two in tess_sum64d's order. A square of a float is exact in double, so it does not matter
+ * whether it is contracted. */
+TESS_DEVICE double row_squares(const float *x, int64_t n, int lane)
 {
-    TESS_SHARED(double, room, [ROWS][LANES]);
-    TESS_SHARED(double, total, [ROWS][LANES]);
-    const int l = (int)threadIdx.x % LANES, slot = (int)threadIdx.x / LANES;
-    const int64_t row = (int64_t)blockIdx.x * ROWS + slot, first = row * width, left = n - first;
-    const int64_t end = left < width ? left : width; /* below 0 past the last row */
-    double mine = 0;
-    for (int64_t c = 0; c < tess_square_pieces(width); c++) {
-        const int64_t begin = c * TESS_SQUARE_PIECE, rest = end - begin;
-        const int64_t m = rest < TESS_SQUARE_PIECE ? rest : (int64_t)TESS_SQUARE_PIECE;
-        double lane = 0;
+    static_assert(TESS_SQUARE_LANES == 2 * WARP, "two lanes a thread");
+    double low = 0, high = 0;
+    for (int64_t c = 0; c < tess_square_pieces(n); c++, x += TESS_SQUARE_PIECE) {
+        const int64_t rest = n - c * TESS_SQUARE_PIECE,
+                      m = rest < TESS_SQUARE_PIECE ? rest : (int64_t)TESS_SQUARE_PIECE;
+        double a = 0, b = 0;
+        int64_t i = lane;
 #pragma unroll 8
-        for (int64_t i = l; i < m; i += LANES) {
-            const double v = x[first + begin + i];
-            lane += v * v;
+        for (; i + WARP < m; i += 2 * WARP) {
+            const double v = x[i], u = x[i + WARP];
+            a += v * v;
+            b += u * u;
         }
-        room[slot][l] = lane;
-        sum_lanes(room[slot], l);
-        if (c % LANES == l) mine += room[slot][0];
-        __syncthreads();
+        if (i < m) a += (double)x[i] * x[i];
+        const double sum = warp_sum(a + b);
+        if (c % TESS_SQUARE_LANES == lane) low += sum;
+        if (c % TESS_SQUARE_LANES == lane + WARP) high += sum;
     }
-    total[slot][l] = mine;
-    sum_lanes(total[slot], l);
-    if (l == 0 && end > 0) add_exact(sum, total[slot][0]);
+    return warp_sum(low + high);
 }
 
-/* With a loss: fails where that is finite and a term was not. */
-TESS_KERNEL(WORDS) squares_done_kernel(tess_exact *sum, const double *loss, failing failed)
+constexpr int64_t SQUARE_BLOCKS = 256; /* of a task, at most */
+
+/* A block's rows, a warp each, into a sum of its own: each warp adds to limbs that no other has, and nothing waits. */
+struct square_rows {
+    static constexpr int THREADS = 256, WARPS = THREADS / WARP;
+    const float *x;
+    int64_t n, width, blocks;
+    int64_t *part; /* (blocks, WORDS) */
+    TESS_DEVICE void block(int64_t b) const
+    {
+        TESS_SHARED(int64_t, word, [WARPS][WORDS]);
+        const int t = (int)threadIdx.x, lane = t % WARP;
+        int64_t *mine = word[t / WARP];
+        for (int k = lane; k < WORDS; k += WARP) mine[k] = 0;
+        for (int64_t first = (b * WARPS + t / WARP) * width; first < n; first += blocks * WARPS * width) {
+            int at;
+            uint32_t limb[3];
+            const bool finite =
+                tess_exact_split(row_squares(x + first, n - first < width ? n - first : width, lane), &at, limb);
+            __syncwarp();
+            if (finite && lane < 3) mine[at + lane] += lane == 0 ? limb[0] : lane == 1 ? limb[1] : limb[2];
+            if (!finite && lane == 0) mine[WORDS - 1]++;
+        }
+        __syncthreads();
+        for (int k = t; k < WORDS; k += THREADS) {
+            int64_t sum = 0;
+            for (int i = 0; i < WARPS; i++) sum += word[i][k];
+            part[b * WORDS + k] = sum;
+        }
+    }
+};
+
+/* The blocks' sums, in GROUPS of threads with a word each. With a loss: fails where that is finite and a term was not.
+ */
+struct square_total {
+    static constexpr int GROUPS = 8, THREADS = GROUPS * WORDS;
+    const int64_t *part;
+    int64_t blocks;
+    int64_t *sum;
+    const double *loss;
+    failing failed;
+    TESS_DEVICE void block(int64_t) const
+    {
+        TESS_SHARED(int64_t, word, [THREADS]);
+        const int t = (int)threadIdx.x, k = t % WORDS;
+        int64_t some = 0;
+#pragma unroll 8
+        for (int64_t b = t / WORDS; b < blocks; b += GROUPS) some += part[b * WORDS + k];
+        word[t] = some;
+        __syncthreads();
+        for (int g = 1; g < GROUPS && t < WORDS; g++) word[t] += word[g * WORDS + t];
+        __syncthreads();
+        carry_all(word, t);
+        if (t < WORDS) sum[t] = word[t];
+        if (t == WORDS - 1 && loss && isfinite(*loss) && word[t]) tess_kernel_failed(failed, -1, NAN);
+    }
+};
+
+static int64_t square_blocks(const tess_square_arg *a)
 {
-    TESS_SHARED(int64_t, word, [WORDS]);
-    const int k = (int)threadIdx.x;
-    word[k] = ((const int64_t *)sum)[k];
-    carry_all(word, k);
-    ((int64_t *)sum)[k] = word[k];
-    if (k == TESS_EXACT_LIMBS && loss && isfinite(*loss) && word[k]) tess_kernel_failed(failed, -1, NAN);
+    const int64_t blocks = blocks_of(blocks_of(a->n, a->row), square_rows::WARPS);
+    return blocks < SQUARE_BLOCKS ? blocks : SQUARE_BLOCKS;
 }
 
+/* Of all that are to be done at once: one launch for the rows, one for what they come to. */
 template <tess_dtype T> static void square_sum_body(const tess_work *w)
 {
-    const tess_square_arg *a = arg_of(w);
-    const float *x = (const float *)w->buf[0].ptr + a->first;
-    tess_exact *sum = (tess_exact *)w->buf[1].ptr;
-    const double *loss = w->nbuf > 2 ? (const double *)w->buf[2].ptr : NULL;
-    set_bytes(w, sum, 0, sizeof *sum);
-    launch(w, square_rows_kernel, blocks_of(blocks_of(a->n, a->row), ROWS), LANES * ROWS, 0, x, sum, a->n, a->row);
-    launch(w, squares_done_kernel, 1, WORDS, 0, sum, loss, failing_of(w, a->name));
+    together<square_rows> rows = {};
+    together<square_total> totals = {};
+    int64_t blocks = 0;
+    for (const tess_work *of = w; of; of = of->next) blocks += square_blocks((const tess_square_arg *)of->arg);
+    int64_t *part = (int64_t *)room_of(w, (size_t)blocks * sizeof(tess_exact)), *at = part;
+    if (!part) return;
+    for (const tess_work *of = w; of; of = of->next, at += blocks * WORDS) {
+        const tess_square_arg *a = arg_of(of);
+        blocks = square_blocks(a);
+        add_together(w, &rows, {(const float *)of->buf[0].ptr + a->first, a->n, a->row, blocks, at}, blocks);
+    }
+    launch_together(w, &rows);
+    at = part;
+    for (const tess_work *of = w; of; of = of->next, at += blocks * WORDS) {
+        const tess_square_arg *a = arg_of(of);
+        blocks = square_blocks(a);
+        const double *loss = of->nbuf > 2 ? (const double *)of->buf[2].ptr : NULL;
+        add_together(w, &totals, {at, blocks, (int64_t *)of->buf[1].ptr, loss, failing_of(of, a->name)}, 1);
+    }
+    launch_together(w, &totals);
 }
 TESS_CUDA_BODY(square_sum, square_sum_f32, TESS_F32)
 

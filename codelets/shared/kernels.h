@@ -271,19 +271,53 @@ template <class... P> static bool aligned(P... p)
 
 constexpr int MAP_THREADS = 256;
 
-/* f.at<K>(i) for all elements, K of them at a time; `wide`: f's pointers are aligned. */
-template <class F> TESS_KERNEL(MAP_THREADS) map_kernel(F f, int64_t n, bool wide)
+/* f.at<K>(i) for all elements, K of them at a time, by this of the blocks; `wide`: f's pointers are aligned. */
+template <class F> TESS_DEVICE void map_block(const F &f, int64_t block, int64_t n, bool wide)
 {
-    const int64_t i = ((int64_t)blockIdx.x * MAP_THREADS + threadIdx.x) * WIDE;
+    const int64_t i = (block * MAP_THREADS + threadIdx.x) * WIDE;
     if (wide && i + WIDE <= n) {
         f.template at<WIDE>(i);
         return;
     }
     for (int64_t k = i; k < i + WIDE && k < n; k++) f.template at<1>(k);
 }
+static inline int64_t map_blocks(int64_t n)
+{
+    return blocks_of(n, (int64_t)MAP_THREADS * WIDE);
+}
+template <class F> TESS_KERNEL(MAP_THREADS) map_kernel(F f, int64_t n, bool wide)
+{
+    map_block(f, blockIdx.x, n, wide);
+}
 template <class F> static void map(const tess_work *w, F f, int64_t n, bool wide)
 {
-    launch(w, map_kernel<F>, blocks_of(n, (int64_t)MAP_THREADS * WIDE), MAP_THREADS, 0, f, n, wide);
+    launch(w, map_kernel<F>, map_blocks(n), MAP_THREADS, 0, f, n, wide);
+}
+
+/* One launch for several tasks: f[k].block(b) for the blocks of each, of F::THREADS threads. */
+template <class F> struct together {
+    static constexpr int MOST = 4000 / (int)(sizeof(F) + sizeof(uint32_t)); /* a kernel has 4 KiB of parameters */
+    F f[MOST];
+    uint32_t end[MOST]; /* its last block, plus 1 */
+    int count;
+};
+template <class F> TESS_KERNEL(F::THREADS) together_kernel(TESS_KERNEL_ARG(together<F>) all)
+{
+    int k = 0;
+    while (blockIdx.x >= all.end[k]) k++;
+    all.f[k].block(blockIdx.x - (k ? all.end[k - 1] : 0));
+}
+template <class F> static void launch_together(const tess_work *w, together<F> *all)
+{
+    if (all->count) launch(w, together_kernel<F>, all->end[all->count - 1], F::THREADS, 0, *all);
+    all->count = 0;
+}
+template <class F> static void add_together(const tess_work *w, together<F> *all, const F &f, int64_t blocks)
+{
+    if (all->count == together<F>::MOST) launch_together(w, all);
+    all->f[all->count] = f;
+    all->end[all->count] = (all->count ? all->end[all->count - 1] : 0) + (uint32_t)blocks;
+    all->count++;
 }
 
 /* y [+]= f(x), or f(x, z), where x is stored as FROM. */
@@ -346,7 +380,7 @@ template <class KIND> struct slope_of {
 
 constexpr int WARP = 32;
 
-TESS_DEVICE float warp_sum(float v)
+template <class X> TESS_DEVICE X warp_sum(X v)
 {
 #pragma unroll
     for (int d = WARP / 2; d > 0; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);

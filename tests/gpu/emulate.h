@@ -40,7 +40,8 @@ struct alignas(16) uint4 {
     uint32_t x, y, z, w;
 };
 typedef struct CUstream_st *cudaStream_t;
-extern "C" int emulated_turn; /* which device it is: each has its turn */
+extern "C" int emulated_turn;     /* which device it is: each has its turn */
+extern "C" int emulated_launches; /* kernels so far, and what only sets or copies bytes */
 
 namespace emulate
 {
@@ -334,6 +335,14 @@ static inline int __shfl_xor_sync(uint32_t lanes, int v, int mask)
     memcpy(&v, &bits, sizeof v);
     return v;
 }
+static inline double __shfl_xor_sync(uint32_t lanes, double v, int mask)
+{
+    int half[2];
+    memcpy(half, &v, sizeof v);
+    for (int &h : half) h = __shfl_xor_sync(lanes, h, mask);
+    memcpy(&v, half, sizeof v);
+    return v;
+}
 static inline uint32_t __ballot_sync(uint32_t, bool mine)
 {
     emulate::ballot b = {mine, 0};
@@ -409,6 +418,7 @@ struct tess_work;
 template <class F> static void emulate_blocks(int64_t blocks, int threads, size_t shared, F call)
 {
     if (blocks == 0) return;
+    emulated_launches++;
     if (threads < 1 || threads > 1024 || blocks < 0 || blocks > INT32_MAX) emulate::broken("no such launch");
     emulate::ask_shared(shared);
     emulate::threads = threads;
@@ -428,10 +438,12 @@ static void launch(const tess_work *, void (*kernel)(P...), int64_t blocks, int 
 }
 static inline void set_bytes(const tess_work *, void *p, int value, size_t bytes)
 {
+    emulated_launches++;
     memset(p, value, bytes);
 }
 static inline void copy_bytes(const tess_work *, void *to, const void *from, size_t bytes)
 {
+    emulated_launches++;
     memcpy(to, from, bytes);
 }
 #endif

@@ -7,9 +7,24 @@
 extern "C" {
 #include "codelets/codelets.h"
 }
+#include <dlfcn.h>
 
 emulated_lt emulated_library;
-int emulated_turn;
+int emulated_turn, emulated_launches;
+
+/* The emulated body of a codelet has its name; where that is a function of the C library, `all_` comes before it. Both
+ * kinds of bundles have one. */
+extern "C" tess_body emulated_body_of(const tess_codelet *cl)
+{
+    void *body = NULL;
+    const char *of = strcmp(cl->name, "bundle_either") ? cl->name : "bundle";
+    for (const char *before : {"", "all_"}) {
+        char name[96];
+        snprintf(name, sizeof name, "tess_emulated_%s%s_%s", before, of, tess_dtype_name(cl->dtype));
+        if (!body) body = dlsym(RTLD_DEFAULT, name);
+    }
+    return (tess_body)body;
+}
 
 struct emulated_handle {
     uint64_t era;
@@ -289,6 +304,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (o.room) memset(room, 0xff, o.room);
     emulated_library.products[d->epilogue]++;
+    emulated_launches++;
     const int64_t m = cl->rows, n = cl->columns, k = d->a == CUBLAS_OP_T ? al->rows : al->columns;
     const int64_t taken = o.split ? k / BLOCK_K * BLOCK_K : k;
     emulated_library.ragged += taken < k;

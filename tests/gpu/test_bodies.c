@@ -7,27 +7,19 @@
 #include "tests/ops/ops.h"
 #undef main
 #include "tests/gpu/device.h"
-#include <dlfcn.h>
 
 enum { ROOM = 64 << 20 };
 static void *room;
 static struct tess_kernel_fault *fault;
 #ifdef TESS_EMULATED
-extern int emulated_turn;
+extern int emulated_turn, emulated_launches;
+extern tess_body emulated_body_of(const tess_codelet *cl);
 #endif
 
-/* The emulated body of a codelet has its name; where that is a function of the C library, `all_` comes before it. */
 static tess_body body_of(const tess_codelet *cl)
 {
 #ifdef TESS_EMULATED
-    static const char *const before[] = {"", "all_"};
-    void *body = NULL;
-    for (int k = 0; k < 2 && !body; k++) {
-        char name[96];
-        snprintf(name, sizeof name, "tess_emulated_%s%s_%s", before[k], cl->name, tess_dtype_name(cl->dtype));
-        body = dlsym(RTLD_DEFAULT, name);
-    }
-    return (tess_body)body;
+    return emulated_body_of(cl);
 #else
     return cl->cuda;
 #endif
@@ -106,8 +98,13 @@ void op_run(tess_codelet *cl, const void *arg)
     w.fault = fault;
 #ifdef TESS_EMULATED
     emulated_turn++; /* the next device */
+    const int before = emulated_launches;
 #endif
     cuda(&w);
+#ifdef TESS_EMULATED
+    if (cl == &tess_bundle_either[TESS_F32])
+        CHECK(emulated_launches - before < (int)((const tess_bundle_arg *)arg)->parts / 3);
+#endif
     const char *error = device_error();
     if (error) {
         printf("%s: %s\n", what, error);

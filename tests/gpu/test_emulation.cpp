@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 extern "C" {
-int emulated_turn;
+int emulated_turn, emulated_launches;
 void tess_work_fail(const tess_work *, const char *, ...) {}
 }
 

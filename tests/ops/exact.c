@@ -21,6 +21,29 @@ static void square_sum_tasks(void)
         }
 }
 
+/* Several as a bundle, one of which is not finite. */
+static void square_sums_together(void)
+{
+    enum { PARTS = 14 };
+    static tess_square_arg a[PARTS];
+    static uint16_t buf[PARTS][3];
+    tess_bundle_part part[PARTS];
+    for (int bad = 0; bad < 2; bad++) {
+        *(double *)op_drawn("loss", 2, OP_DOUBLE, 1) = 2;
+        for (int k = 0; k < PARTS; k++) {
+            a[k] = (tess_square_arg){
+                .n = 1 + 977 * k, .first = k % 3, .row = k % 4 ? 96 * k : 1, .name = k == 9 ? "w" : "b"};
+            buf[k][0] = (uint16_t)(2 * k + 1), buf[k][1] = (uint16_t)(2 * k + 2);
+            float *x = op_drawn("x", a[k].n + a[k].first, TESS_F32, 1);
+            if (bad && k == 9) x[a[k].first + 77] = NAN;
+            op_any("sum", (int64_t)(tess_exact_bytes() / sizeof(double)), OP_BITS, false);
+            part[k] = (tess_bundle_part){&tess_square_sum[TESS_F32], &a[k], buf[k], 3};
+        }
+        if (bad) op_fails("w: the gradient is not finite");
+        op_run(&tess_bundle_either[TESS_F32], &(tess_bundle_arg){PARTS, part});
+    }
+}
+
 /* Sums of sums and of doubles, of all sizes and signs, more than a launch brings along; rounded, also where a term was
  * not finite. */
 static void exact_sums_tasks(void)
@@ -77,5 +100,6 @@ OP_TASKS(exact)
         return;
     }
     square_sum_tasks();
+    square_sums_together();
     exact_sums_tasks();
 }

@@ -161,6 +161,39 @@ static void update_each_kept(const tess_optimizer *o)
     op_dice = dice;
 }
 
+/* More as a bundle than a launch has room for, some with moments in fewer bits; with `bad` one is not finite. */
+static void update_together(const tess_optimizer *o, bool bad)
+{
+    enum { PARTS = 30, BUFFERS = 5 + TESS_MOMENTS_MOST };
+    static tess_update_arg a[PARTS];
+    static uint16_t buf[PARTS][BUFFERS];
+    const int moments = tess_optimizer_moments(o);
+    tess_bundle_part part[PARTS];
+    update_set_env(o, 0);
+    for (int k = 0; k < PARTS; k++) {
+        const int first = op_buffers;
+        a[k] = (tess_update_arg){.n = k % 4 == 3 ? 8 * 256 : 300 * k + 1,
+                                 .optimizer = o,
+                                 .moments = moments,
+                                 .weight_decay = 0.1 * (k % 2),
+                                 .lr_scale = 1 + k,
+                                 .copy = k % 3 ? TESS_BF16 + k % 2 : TESS_F32,
+                                 .clip = k % 5 == 1,
+                                 .name = k == 20 ? "w" : "b"};
+        if (k % 4 == 3 && moments) a[k].kept = (tess_kept){TESS_KEEP_BF16, 256, 256, 0, .part = {{.rows = 8}}};
+        a[k].at_master = a[k].at_gradient = a[k].at_copy = k % 3 * 4;
+        update_buffers(moments, a[k].n, a[k].at_master, a[k].clip, 1, bad && k == 20 ? NAN : 1);
+        for (int m = 0; m < moments && k % 4 == 3; m++)
+            memset(op_buffer[first + 1 + m].data, 0, 8 * 256 * sizeof(float));
+        if (a[k].copy != TESS_F32) op_any("copy", a[k].n + a[k].at_copy, a[k].copy, true);
+        const unsigned n = (unsigned)(op_buffers - first);
+        for (unsigned i = 0; i < n; i++) buf[k][i] = (uint16_t)(first + (int)i);
+        part[k] = (tess_bundle_part){tess_optimizer_kind_of(o)->update, &a[k], buf[k], n};
+    }
+    if (bad) op_fails("w: the gradient is not finite");
+    op_run(&tess_bundle_either[TESS_F32], &(tess_bundle_arg){PARTS, part});
+}
+
 /* With each of these numbers. */
 static void update_each(const tess_optimizer *o, int n)
 {
@@ -168,6 +201,7 @@ static void update_each(const tess_optimizer *o, int n)
         update_tasks(&o[k]);
         if (!op_speed) update_not_finite(&o[k]);
         update_each_kept(&o[k]);
+        for (int bad = 0; bad < 2 && !op_speed; bad++) update_together(&o[k], bad);
     }
 }
 #endif
