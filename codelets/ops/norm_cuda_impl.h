@@ -5,8 +5,10 @@
 #define TESS_NORM_CUDA_IMPL_H
 #include "codelets/shared/reduce.h"
 
-constexpr int NORM_THREADS = 256, HELD = 4;       /* pieces of a row that a thread has in registers */
-constexpr int64_t STRIPES = 256, STRIPE_ROWS = 8; /* at most, and at least */
+constexpr int NORM_THREADS = 256, HELD = 4; /* pieces of a row that a thread has in registers */
+/* At most, and at least. An H100 has 132 multiprocessors with a block each: 256 stripes are 97% of two turns, and more
+ * of them would write and read more sums. */
+constexpr int64_t STRIPES = 256, STRIPE_ROWS = 8;
 
 template <bool CENTRED> TESS_DEVICE float gain_of(float gain, float shift)
 {
@@ -22,20 +24,46 @@ template <tess_dtype T> TESS_DEVICE float rounded(float x)
     return x;
 }
 
-/* Returns whether the registers of `threads` threads hold a row. */
-static inline bool holds(int64_t width, int threads, int each)
+/* K elements as they lie in memory: in 16 bits, half the registers that they take as floats. */
+template <tess_dtype T, int K> struct stored {
+    float v[K];
+    TESS_DEVICE void read(const void *x, int64_t i) { load<T, K>(v, x, i); }
+    TESS_DEVICE void get(float to[K]) const
+    {
+        for (int k = 0; k < K; k++) to[k] = v[k];
+    }
+};
+template <tess_dtype T> struct stored_wide {
+    uint4 u;
+    TESS_DEVICE void read(const void *x, int64_t i) { u = *(const uint4 *)((const uint16_t *)x + i); }
+    TESS_DEVICE void get(float to[WIDE]) const { load<T, WIDE>(to, &u, 0); }
+};
+template <> struct stored<TESS_BF16, WIDE> : stored_wide<TESS_BF16> {
+};
+template <> struct stored<TESS_F16, WIDE> : stored_wide<TESS_F16> {
+};
+
+/* Pieces that a thread has of a row on the way back, where its columns' sums are in registers as well: with a warp a
+ * row that is up to 2,048 columns in 16 bits. A block that takes its rows one by one waits for memory and for its
+ * barriers instead: 80 us for 8192 x 1600, where the bytes take 36. */
+template <tess_dtype T> TESS_BOTH constexpr int held_back(int lanes)
 {
-    return width <= (int64_t)HELD * threads * each;
+    return is_half(T) && lanes == WARP ? 2 * HELD : HELD;
 }
-/* f(h, i) for each piece of K elements from i on that this of a row's LANES threads has: piece h of what it holds, and
- * h = HELD for what is too much and has to be read again in each pass. */
-template <int K, int LANES, class F> TESS_DEVICE void each_piece(int64_t width, F f)
+/* Returns whether the registers of `threads` threads hold a row of pieces of `each`. */
+static inline bool holds(int64_t width, int threads, int each, int held = HELD)
+{
+    return width <= (int64_t)held * threads * each;
+}
+/* f(h, i) for each piece of K elements from i on that this of a row's LANES threads has: piece h of the N that it
+ * holds, and h = N for what is too much and has to be read again in each pass. */
+template <int K, int LANES, int N = HELD, class F> TESS_DEVICE void each_piece(int64_t width, F f)
 {
     const int64_t i = threadIdx.x % LANES * K, step = LANES * K;
 #pragma unroll
-    for (int h = 0; h < HELD; h++)
+    for (int h = 0; h < N; h++)
         if (i + h * step < width) f(h, i + h * step);
-    for (int64_t k = i + HELD * step; k < width; k += step) f(HELD, k);
+    for (int64_t k = i + N * step; k < width; k += step) f(N, k);
 }
 /* Over the threads of a row. */
 template <int LANES> TESS_DEVICE float row_sum(float v, float *room)
@@ -109,54 +137,70 @@ TESS_KERNEL(NORM_THREADS)
 norm_dx_kernel(const void *dy, const void *x, const float *gain, const float *stats, void *dx, tess_norm_arg a,
                int64_t each, float *part)
 {
-    constexpr int ROWS = NORM_THREADS / LANES, SUMS = CENTRED ? 2 : 1;
+    constexpr int ROWS = NORM_THREADS / LANES, SUMS = CENTRED ? 2 : 1, N = held_back<T>(LANES);
     TESS_SHARED(float, room, [NORM_THREADS / WARP]);
-    TESS_SHARED(float, side, [ROWS][ROWS > 1 ? HELD * LANES * K : 1]);
+    TESS_SHARED(float, side, [ROWS][ROWS > 1 ? LANES * K : 1]);
     const int64_t width = a.width, first = blockIdx.x * each, end = first + each < a.rows ? first + each : a.rows;
-    float total[SUMS][HELD][K] = {};
+    float total[SUMS][N][K] = {};
     for (int64_t r = first + threadIdx.x / LANES; r < end; r += ROWS) {
         const float mean = CENTRED ? stats[2 * r] : 0, rstd = stats[CENTRED ? 2 * r + 1 : r];
-        float sum = 0, dot = 0, mean_g = 0, v[HELD + 1][K], d[HELD + 1][K], g[K];
-        each_piece<K, LANES>(width, [&](int h, int64_t i) {
-            load<T, K>(v[h], x, r * width + i);
-            load<T, K>(d[h], dy, r * width + i);
+        float sum = 0, dot = 0, mean_g = 0, v[K], d[K], g[K];
+        stored<T, K> of_x[N + 1], of_dy[N + 1];
+        const auto read = [&](int h, int64_t i) {
+            of_x[h].read(x, r * width + i);
+            of_dy[h].read(dy, r * width + i);
+        };
+        const auto get = [&](int h, int64_t i) {
+            if (h == N) read(h, i);
+            of_x[h].get(v);
+            of_dy[h].get(d);
             load<TESS_F32, K>(g, gain, i);
+        };
+        each_piece<K, LANES, N>(width, [&](int h, int64_t i) { /* all of it is on its way at once */
+                                                               if (h < N) read(h, i);
+        });
+        each_piece<K, LANES, N>(width, [&](int h, int64_t i) {
+            get(h, i);
             for (int k = 0; k < K; k++) {
-                const float normed = centre<CENTRED>(v[h][k], mean) * rstd;
-                if (CENTRED) sum += d[h][k] * g[k];
-                dot += d[h][k] * gain_of<CENTRED>(g[k], a.shift) * normed;
-                if (h == HELD) continue;
-                total[0][h][k] += d[h][k] * normed;
-                if (CENTRED) total[SUMS - 1][h][k] += d[h][k];
+                const float normed = centre<CENTRED>(v[k], mean) * rstd;
+                if (CENTRED) sum += d[k] * g[k];
+                dot += d[k] * gain_of<CENTRED>(g[k], a.shift) * normed;
+                if (h == N) continue;
+                total[0][h][k] += d[k] * normed;
+                if (CENTRED) total[SUMS - 1][h][k] += d[k];
             }
         });
         if (CENTRED) mean_g = row_sum<LANES>(sum, room) / (float)width;
         const float mean_gh = row_sum<LANES>(dot, room) / (float)width;
-        each_piece<K, LANES>(width, [&](int h, int64_t i) {
-            if (h == HELD) load<T, K>(v[h], x, r * width + i), load<T, K>(d[h], dy, r * width + i);
-            load<TESS_F32, K>(g, gain, i);
+        each_piece<K, LANES, N>(width, [&](int h, int64_t i) {
+            get(h, i);
             for (int k = 0; k < K; k++) {
-                const float of = centre<CENTRED>(d[h][k] * gain_of<CENTRED>(g[k], a.shift), mean_g);
-                v[h][k] = (of - centre<CENTRED>(v[h][k], mean) * rstd * mean_gh) * rstd;
+                const float of = centre<CENTRED>(d[k] * gain_of<CENTRED>(g[k], a.shift), mean_g);
+                v[k] = (of - centre<CENTRED>(v[k], mean) * rstd * mean_gh) * rstd;
             }
-            accumulate<T, K>(dx, r * width + i, a.acc, v[h]);
+            accumulate<T, K>(dx, r * width + i, a.acc, v);
         });
     }
     for (int s = 0; s < SUMS && part; s++) {
         float *to = part + (blockIdx.x * SUMS + s) * width;
-        each_piece<K, LANES>(width, [&](int h, int64_t i) {
-            if (h == HELD) return;
-            if constexpr (ROWS == 1) store<TESS_F32, K>(to, i, total[s][h]);
-            for (int k = 0; k < K && ROWS > 1; k++) side[threadIdx.x / LANES][i + k] = total[s][h][k];
-        });
-        if constexpr (ROWS == 1) continue;
-        __syncthreads();
-        for (int64_t c = threadIdx.x; c < width; c += NORM_THREADS) {
-            float all = 0;
-            for (int k = 0; k < ROWS; k++) all += side[k][c];
-            to[c] = all;
+        if constexpr (ROWS == 1) {
+            each_piece<K, LANES, N>(width, [&](int h, int64_t i) {
+                if (h < N) store<TESS_F32, K>(to, i, total[s][h]);
+            });
+            continue;
         }
-        __syncthreads();
+        constexpr int WIDTH = LANES * K; /* of a piece */
+#pragma unroll
+        for (int h = 0; h < N; h++) {
+            const int lane = (int)threadIdx.x % LANES, t = (int)threadIdx.x;
+            if (h * WIDTH >= width) break;
+            for (int k = 0; k < K; k++) side[t / LANES][lane * K + k] = total[s][h][k];
+            __syncthreads();
+            float all = 0;
+            for (int k = 0; k < ROWS && t < WIDTH; k++) all += side[k][t];
+            if (t < WIDTH && h * WIDTH + t < width) to[h * WIDTH + t] = all;
+            __syncthreads();
+        }
     }
 }
 
@@ -211,7 +255,8 @@ template <tess_dtype T, bool CENTRED> static void norm_backward(const tess_work 
     void *dx = buffer(w, 4);
     float *dgain = buffer(w, 5), *dbias = CENTRED ? (float *)w->buf[6].ptr : NULL, *part = NULL;
     const bool wide = a->width % WIDE == 0 && aligned(dy, x, gain, dx);
-    const bool warps = holds(a->width, WARP, wide ? WIDE : 1), held = holds(a->width, NORM_THREADS, wide ? WIDE : 1);
+    const int piece = wide ? WIDE : 1;
+    const bool warps = holds(a->width, WARP, piece, held_back<T>(WARP)), held = holds(a->width, NORM_THREADS, piece);
     const int64_t least = blocks_of(a->rows, STRIPES), each = !held ? 1 : least > STRIPE_ROWS ? least : STRIPE_ROWS;
     const int64_t stripes = blocks_of(a->rows, each), columns = a->width * (CENTRED ? 2 : 1);
     if (held && !(part = (float *)room_of(w, (size_t)(stripes * columns) * sizeof *part))) return;

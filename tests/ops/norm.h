@@ -4,8 +4,9 @@
 #include "tests/ops/ops.h"
 
 enum { NORM_WIDEST = 2056, NORM_EPS_INVERSE = 100000 };
-static const int64_t norm_shape[][2] = {{3, 1},     {5, 7},    {37, 65}, {3, 1000},
-                                        {140, 264}, {5, 2056}, {140, 9}, {1100, 65} /* more than a part */,
+static const int64_t norm_shape[][2] = {{3, 1},    {5, 7},     {37, 65},
+                                        {3, 1000}, {140, 264}, {5, 2056},
+                                        {9, 1608}, {140, 9},   {1100, 65} /* more than a part */,
                                         {3, 1031} /* more than a block of a GPU holds */};
 enum { NORM_SHAPES = sizeof norm_shape / sizeof *norm_shape };
 
