@@ -201,6 +201,8 @@ typedef struct tess_stage {
                       bool gpu); /* of a task on the GPU or on one core, of a message on its links */
     int cores;
     double link, link_latency; /* between RAM and the GPU, each way: bytes a second, and seconds beside them */
+    double ram;                /* bytes a second of RAM, which updates on cores share with copies; 0: they do not */
+    double between;            /* seconds from step to step */
     tess_drive drive;          /* zeros: there is none */
 } tess_stage;
 /* The seconds of a step, and in which each part of a machine is at work. */

@@ -211,6 +211,7 @@ typedef struct tess_times {
     bool messages_on_gpu;      /* they take tiles from its memory */
     uint64_t room[TESS_TIER_DISK];
     double in[TESS_TIER_DISK], out[TESS_TIER_DISK], latency[TESS_TIER_DISK]; /* rates to the level and from it */
+    double ram; /* rate of RAM, which what cores do shares with copies; 0: it does not */
 } tess_times;
 /* rehearse_gpu.c: computes the time of a step as it is marked. */
 void tess_plan_rehearse_gpu(const tess_uses *u, const tess_marks *m, const tess_times *times, tess_rehearsed *out);

@@ -92,6 +92,12 @@ static double make_room(struct level *l, uint64_t bytes)
     return when;
 }
 
+/* A copy of RAM's while cores have something to do takes from what they read and write. */
+static void pass_ram(struct rehearsal *r, int k, double when, uint64_t bytes)
+{
+    if (k == 0 && r->times->ram > 0 && r->cores.free > when) r->cores.free += (double)bytes / r->times->ram;
+}
+
 /* Has a tile come to a level, from below if it is read there; returns from when on it is there. */
 static double bring(struct rehearsal *r, int k, uint32_t t, bool reads)
 {
@@ -102,7 +108,10 @@ static double bring(struct rehearsal *r, int k, uint32_t t, bool reads)
     double when = make_room(l, bytes);
     if (k == 0) when = r->settled = fmax(fmax(when, r->settled), fmax(r->looked, r->left[t]));
     reads = reads && l->in_rate > 0; /* without a drive it is what the step before left, as late updates find it */
-    if (reads) when = work(&l->in, fmax(when, bring(r, k + 1, t, true)), l->latency + (double)bytes / l->in_rate, true);
+    if (reads) {
+        when = work(&l->in, fmax(when, bring(r, k + 1, t, true)), l->latency + (double)bytes / l->in_rate, true);
+        pass_ram(r, k, when, bytes);
+    }
     l->dirty[t] = false;
     return l->here[t] = when;
 }
@@ -114,6 +123,7 @@ static double write_back(struct rehearsal *r, int k, uint32_t t, double when)
     if (!l->dirty[t]) return when;
     l->dirty[t] = false;
     const double end = work(&l->out, when, l->latency + (double)r->u->tile[t].bytes / l->out_rate, true);
+    pass_ram(r, k, end, r->u->tile[t].bytes);
     if (k + 1 < LEVELS) {
         if (!(r->level[k + 1].here[t] < INFINITY)) make_room(&r->level[k + 1], r->u->tile[t].bytes);
         r->level[k + 1].here[t] = end;

@@ -166,7 +166,8 @@ void tess_step_rehearse(const tess_step *s, const tess_plan *plan, const tess_st
                         .room = {plan->gpu.room, plan->ram.disk ? plan->ram.room : UINT64_MAX},
                         .in = {stage->link, stage->drive.read_rate / slower},
                         .out = {stage->link, stage->drive.write_rate / slower},
-                        .latency = {stage->link_latency, 0}};
+                        .latency = {stage->link_latency, 0},
+                        .ram = stage->ram};
     *out = (tess_rehearsed){0};
     tess_plan_rehearse_gpu(u, m, &times, out);
     /* Tiles that have to go for a place in one piece are in the plan's bytes and not in its marks. */
@@ -177,6 +178,7 @@ void tess_step_rehearse(const tess_step *s, const tess_plan *plan, const tess_st
         *out = (tess_rehearsed){0};
         tess_plan_rehearse_gpu(u, m, &times, out);
     }
+    out->seconds += stage->between;
     free(gpu), free(cores), free(lane);
     tess_marks_free(m);
     tess_uses_free(u);

@@ -3,7 +3,6 @@
  * would have on a machine of 126 GiB, and stands still where it would there.
  *
  *     TESS_EMULATED_DRY=FILE       a machine's file (docs/simulate.md): its GPU, its link, its cores, its RAM
- *     TESS_EMULATED_PIN=16.8       GB/s at which RAM is made ready, touched and pinned, of all threads together
  *     TESS_EMULATED_SLOW=1         all takes so many times as long
  *     TESS_EMULATED_JITTER=0       one body of 20 takes so many times as long, the others 0.2 to 2.2 times
  *
@@ -49,7 +48,7 @@ static void read_settings(void)
     if (!tess_machine_read) emulated_broken("TESS_EMULATED_DRY: this program reads no machines");
     if (tess_machine_read(file, &dry.machine)) emulated_broken("TESS_EMULATED_DRY: %s", tess_error_text());
     dry.slow = setting("TESS_EMULATED_SLOW", 1);
-    dry.pin = 1e9 * setting("TESS_EMULATED_PIN", 16.8);
+    dry.pin = dry.machine.gpus.pin_rate > 0 ? dry.machine.gpus.pin_rate : 16.8e9;
     dry.jitter = (unsigned)setting("TESS_EMULATED_JITTER", 0);
     dry.is = true;
 }

@@ -21,11 +21,29 @@ typedef struct tess_simulated_share {
 
 /* The same of its tasks with so much work. */
 typedef struct tess_simulated_point {
-    int of; /* which codelet */
-    double flops, bytes, rows, share;
+    int of;                           /* which codelet */
+    double flops, bytes, rows, share; /* flops with those that are lost */
 } tess_simulated_point;
 
 enum { TESS_SIMULATED_SHARES = 128, TESS_SIMULATED_POINTS = 1024, TESS_SIMULATED_GPUS = 16 };
+
+/* The shares that codelets reach of the rates of cores, or of a GPU. */
+typedef struct tess_simulated_shares {
+    double products, copies; /* of codelets with flops and without that are none of: */
+    tess_simulated_share codelet[TESS_SIMULATED_SHARES];
+    int codelets;
+    tess_simulated_point point[TESS_SIMULATED_POINTS];
+    int points;
+} tess_simulated_shares;
+
+/* Codelets of a step that the machine's file has no share of. */
+typedef struct tess_simulated_lacks {
+    struct {
+        char name[64];
+        bool multiplies; /* so it takes that of products, else that of copies */
+    } codelet[TESS_SIMULATED_SHARES];
+    int codelets;
+} tess_simulated_lacks;
 
 /* GPUs, all alike; rates are those of one. */
 typedef struct tess_simulated_gpus {
@@ -34,10 +52,11 @@ typedef struct tess_simulated_gpus {
     uint64_t bytes; /* of its memory */
     double matrix_rate[2],
         copy_rate;       /* [TESS_F32], [TESS_BF16], which is fp16's too; of its memory, read and written */
-    double task_seconds; /* that a task takes of it beside its body */
-    double matrix_share, copy_share;
-    tess_simulated_share share[TESS_SIMULATED_SHARES];
-    int shares;
+    double task_seconds; /* that a task takes of it beside its body, */
+    double tile_seconds; /* more for each of its tiles, which StarPU lets go of one by one, */
+    double step_seconds; /* and a step beside its tasks */
+    double pin_rate;     /* at which RAM is made ready for it, touched and pinned; 0: not said */
+    tess_simulated_shares shares;
     double host_rate, host_latency; /* of the link to RAM, each way */
     int host_gpus;                  /* GPUs that share such a link */
     double peer_rate, peer_latency; /* between two of them, each way; 0: they have the link to RAM alone */
@@ -67,26 +86,25 @@ typedef struct tess_simulated {
     double drive_share;               /* of its rates, which it reaches while cores are busy */
     double task_seconds;              /* that a task takes of its core beside its body */
     double message_rate;              /* of what a core carries between ranks of a node; 0: it takes nothing of cores */
-    double matrix_share, copy_share;  /* of those rates, for codelets with flops and without that are none of: */
     tess_efficiency reached[2];       /* in plans, by dtype */
-    tess_simulated_share share[TESS_SIMULATED_SHARES];
-    int shares;
-    tess_simulated_point point[TESS_SIMULATED_POINTS];
-    int points;
+    tess_simulated_shares shares;
     tess_simulated_gpus gpus;
-    int nodes;              /* all of the above describes one of them */
-    tess_simulated_net net; /* between them */
+    int nodes;                   /* all of the above describes one of them */
+    tess_simulated_net net;      /* between them */
+    tess_simulated_lacks *lacks; /* NULL: they are not kept */
 } tess_simulated;
 
 /* Returns the seconds of a body that reaches all of its rates, on one core while the others are busy too. */
 double tess_simulated_bound(const tess_simulated *m, tess_dtype t, tess_cost cost);
 /* Returns the share of its rates that a task of this codelet, with so much work, reaches on a core: that of tasks with
  * the same work, else between those of the codelet's other tasks, else the codelet's, else that of its like. */
-double tess_simulated_share_of(const tess_simulated *m, const char *codelet, tess_cost cost);
+double tess_simulated_share_of(const tess_simulated_shares *s, const char *codelet, tess_cost cost);
 /* The same of a GPU, which is no faster than its memory either. */
 double tess_simulated_gpu_bound(const tess_simulated_gpus *g, tess_dtype t, tess_cost cost);
 /* Returns the seconds of a task's body on a GPU, or on one core while the others are busy too. */
 double tess_simulated_body_seconds(const tess_simulated *m, const tess_task *t, bool gpu);
+/* Prints whether shares were measured, and of codelets that were not what stands in their place. */
+void tess_simulated_say_rates(const tess_simulated *m, FILE *out);
 
 /* Which ranks are simulated. One rank is there for all that have the same to do: the first of every `data` places of
  * data parallelism, where a place is `model` ranks, and of every `tensor` ranks in a row (simulated_folded.c). */

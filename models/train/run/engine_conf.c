@@ -74,12 +74,10 @@ static tess_run_caps caps_of(const tess_config *c)
     return caps;
 }
 
-/* A GPU that is not here takes tasks one by one: what it takes for each is known by its codelet. What is asked to be
- * elsewhere is updated there, piece by piece. */
+/* What is asked to be elsewhere is updated there, piece by piece. */
 static uint64_t chains_of(const tess_run *r)
 {
-    const bool here = r->caps.states_on_gpu >= 1 && !tess_yardstick_is_given();
-    return here && r->caps.gpu_plan ? tess_gpu_tiles(r->caps.gpu) : 0;
+    return r->caps.states_on_gpu >= 1 && r->caps.gpu_plan ? tess_gpu_tiles(r->caps.gpu) : 0;
 }
 
 int64_t tess_run_tokens(const tess_run *r)

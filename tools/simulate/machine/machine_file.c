@@ -41,6 +41,9 @@ enum { KNOWN = sizeof known / sizeof *known };
 static const struct field gpu_fields[] = {
     {NULL, "copy_gb_s", offsetof(tess_simulated_gpus, copy_rate), 1e9, 1e-3},
     {NULL, "task_us", offsetof(tess_simulated_gpus, task_seconds), 1e-6, 0},
+    {NULL, "tile_us", offsetof(tess_simulated_gpus, tile_seconds), 1e-6, 0},
+    {NULL, "step_us", offsetof(tess_simulated_gpus, step_seconds), 1e-6, 0},
+    {NULL, "pin_gb_s", offsetof(tess_simulated_gpus, pin_rate), 1e9, 0},
     {"matrix_gflops", "fp32", offsetof(tess_simulated_gpus, matrix_rate[TESS_F32]), 1e9, 1e-3},
     {"matrix_gflops", "bf16", offsetof(tess_simulated_gpus, matrix_rate[TESS_BF16]), 1e9, 1e-3},
     {"host_link", "gb_s", offsetof(tess_simulated_gpus, host_rate), 1e9, 1e-3},
@@ -49,8 +52,8 @@ static const struct field gpu_fields[] = {
     {"peer_link", "latency_us", offsetof(tess_simulated_gpus, peer_latency), 1e-6, 0},
 };
 enum { GPU_FIELDS = sizeof gpu_fields / sizeof *gpu_fields };
-static const char *const gpu_known[] = {"count",         "name",      "memory_gib", "copy_gb_s", "task_us",
-                                        "matrix_gflops", "host_link", "peer_link",  "shares"};
+static const char *const gpu_known[] = {"count",   "name",     "memory_gib",    "copy_gb_s", "task_us",   "tile_us",
+                                        "step_us", "pin_gb_s", "matrix_gflops", "host_link", "peer_link", "shares"};
 enum { GPU_KNOWN = sizeof gpu_known / sizeof *gpu_known };
 static const double GIB = 1 << 30, MOST = 1e9;
 
@@ -181,8 +184,7 @@ static bool read_work(const char *text, tess_simulated_point *p)
 }
 
 /* Reads a codelet's shares by the work of a task, and under "all" the share of tasks that are like none of these. */
-static tess_status read_points(const char *path, const char *codelet, json_t *by, double *all, int of,
-                               tess_simulated *m)
+static tess_status read_points(const char *path, const char *codelet, json_t *by, double *all, tess_simulated_shares *s)
 {
     const char *name;
     json_t *value;
@@ -191,23 +193,23 @@ static tess_status read_points(const char *path, const char *codelet, json_t *by
     TESS_TRY(number(path, full, json_object_get(by, "all"), TESS_LEAST_SHARE, all));
     json_object_foreach(by, name, value)
     {
-        tess_simulated_point *p = &m->point[m->points];
+        tess_simulated_point *p = &s->point[s->points];
         if (!strcmp(name, "all")) continue;
         snprintf(full, sizeof full, "%.180s.%.100s", codelet, name);
-        if (m->points == TESS_SIMULATED_POINTS) return wrong(path, full, value, "at most 1024 of them in a file");
-        *p = (tess_simulated_point){.of = of};
+        if (s->points == TESS_SIMULATED_POINTS) return wrong(path, full, value, "at most 1024 of them in a file");
+        *p = (tess_simulated_point){.of = s->codelets};
         TESS_TRY(number(path, full, value, TESS_LEAST_SHARE, &p->share));
         if (!read_work(name, p))
             return wrong(path, full, value,
                          "the work of a task, as in \"2.416 GFLOP 9.437 MB 512 rows\" or \"9.437 MB\"");
-        m->points++;
+        s->points++;
     }
     return TESS_OK;
 }
 
-/* Shares of codelets, and of those that have none of their own. `by`: where shares by work go, or NULL. */
-static tess_status read_shares(const char *path, const char *of, json_t *shares, double *products, double *copies,
-                               double *drive, tess_simulated_share *share, int *n, tess_simulated *by)
+/* Shares of codelets, and of those that have none of their own. `drive`: where its share goes, or NULL. */
+static tess_status read_shares(const char *path, const char *of, json_t *shares, double *drive,
+                               tess_simulated_shares *out)
 {
     const char *name;
     json_t *value;
@@ -216,24 +218,24 @@ static tess_status read_shares(const char *path, const char *of, json_t *shares,
     if (shares && !json_is_object(shares)) return wrong(path, full, shares, "an object");
     json_object_foreach(shares, name, value)
     {
-        tess_simulated_share *s = &share[*n];
+        tess_simulated_share *s = &out->codelet[out->codelets];
         snprintf(full, sizeof full, "%sshares.%.100s", of, name);
-        if (*n == TESS_SIMULATED_SHARES || strlen(name) >= sizeof s->codelet)
+        if (out->codelets == TESS_SIMULATED_SHARES || strlen(name) >= sizeof s->codelet)
             return wrong(path, full, value, "at most 128 names of codelets");
         const bool is_drive = drive && !strcmp(name, "drive"),
                    like = is_drive || !strcmp(name, "products") || !strcmp(name, "copies");
-        if (by && !like && json_is_object(value))
-            TESS_TRY(read_points(path, full, value, &s->share, *n, by));
+        if (!like && json_is_object(value))
+            TESS_TRY(read_points(path, full, value, &s->share, out));
         else
             TESS_TRY(number(path, full, value, TESS_LEAST_SHARE, &s->share));
         if (!strcmp(name, "products"))
-            *products = s->share;
+            out->products = s->share;
         else if (!strcmp(name, "copies"))
-            *copies = s->share;
+            out->copies = s->share;
         else if (is_drive)
             *drive = s->share;
         else
-            snprintf(s->codelet, sizeof s->codelet, "%s", name), ++*n;
+            snprintf(s->codelet, sizeof s->codelet, "%s", name), out->codelets++;
     }
     return TESS_OK;
 }
@@ -260,8 +262,8 @@ static tess_status read_gpus(const char *path, const json_t *root, tess_simulate
 {
     static const char of[] = "gpus.";
     double gib;
-    g->matrix_share = TESS_GPU_MATRIX_SHARE;
-    g->copy_share = TESS_GPU_COPY_SHARE;
+    g->shares.products = TESS_GPU_MATRIX_SHARE;
+    g->shares.copies = TESS_GPU_COPY_SHARE;
     g->host_gpus = 1;
     if (!json_is_object(root)) return wrong(path, "gpus", root, "an object");
     TESS_TRY(check_names(path, "gpus", root, gpu_known, GPU_KNOWN));
@@ -278,8 +280,7 @@ static tess_status read_gpus(const char *path, const json_t *root, tess_simulate
     TESS_TRY(read_fields(path, of, root, gpu_fields, GPU_FIELDS, g));
     if (shared) TESS_TRY(whole_number(path, "gpus.host_link.gpus", shared, g->count, &g->host_gpus));
     if (pairs) TESS_TRY(read_pairs(path, pairs, g));
-    return read_shares(path, of, json_object_get(root, "shares"), &g->matrix_share, &g->copy_share, NULL, g->share,
-                       &g->shares, NULL);
+    return read_shares(path, of, json_object_get(root, "shares"), NULL, &g->shares);
 }
 
 /* ---- all of it ---- */
@@ -349,15 +350,13 @@ static tess_status read_all(const char *path, const json_t *root, tess_simulated
         return wrong(path, "drive_gib", json_object_get(root, "drive_gib"), "drive_gb_s beside it");
     if (gpus) TESS_TRY(read_gpus(path, gpus, &m->gpus));
     TESS_TRY(read_rails(path, json_object_get(network, "rails"), m));
-    return read_shares(path, "", json_object_get(root, "shares"), &m->matrix_share, &m->copy_share, &m->drive_share,
-                       m->share, &m->shares, m);
+    return read_shares(path, "", json_object_get(root, "shares"), &m->drive_share, &m->shares);
 }
 
 tess_status tess_machine_read(const char *path, tess_simulated *m)
 {
     json_error_t e;
-    *m = (tess_simulated){
-        .matrix_share = TESS_MATRIX_SHARE, .copy_share = TESS_COPY_SHARE, .drive_share = 1, .nodes = 1, .net.rails = 1};
+    *m = (tess_simulated){.shares = {TESS_MATRIX_SHARE, TESS_COPY_SHARE}, .drive_share = 1, .nodes = 1, .net.rails = 1};
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
     if (!root && access(path, R_OK))
         return tess_error(tess_errno_status(errno), path,
@@ -405,14 +404,14 @@ static void write_fields(json_t *root, const struct field *fields, size_t count,
 }
 
 /* A codelet's shares by the work of a task; NULL where there are none. */
-static json_t *write_points(const tess_simulated *m, int of)
+static json_t *write_points(const tess_simulated_shares *s, int of)
 {
     json_t *by = NULL;
-    for (int i = 0; i < m->points; i++) {
-        const tess_simulated_point *p = &m->point[i];
+    for (int i = 0; i < s->points; i++) {
+        const tess_simulated_point *p = &s->point[i];
         char name[80], flops[32] = "", rows[32] = "";
         if (p->of != of) continue;
-        if (!by) json_object_set_new(by = json_object(), "all", json_real(m->share[of].share));
+        if (!by) json_object_set_new(by = json_object(), "all", json_real(s->codelet[of].share));
         if (p->flops > 0) snprintf(flops, sizeof flops, "%.6g GFLOP ", p->flops * 1e-9);
         if (p->rows > 0) snprintf(rows, sizeof rows, " %.6g rows", p->rows);
         snprintf(name, sizeof name, "%s%.6g MB%s", flops, p->bytes * 1e-6, rows);
@@ -421,16 +420,15 @@ static json_t *write_points(const tess_simulated *m, int of)
     return by;
 }
 
-static json_t *write_shares(double products, double copies, double drive, const tess_simulated_share *share, int n,
-                            const tess_simulated *by)
+static json_t *write_shares(const tess_simulated_shares *s, double drive)
 {
     json_t *shares = json_object();
     if (drive < 1) json_object_set_new(shares, "drive", json_real(drive));
-    json_object_set_new(shares, "products", json_real(products));
-    json_object_set_new(shares, "copies", json_real(copies));
-    for (int i = 0; i < n; i++) {
-        json_t *points = by ? write_points(by, i) : NULL;
-        json_object_set_new(shares, share[i].codelet, points ? points : json_real(share[i].share));
+    json_object_set_new(shares, "products", json_real(s->products));
+    json_object_set_new(shares, "copies", json_real(s->copies));
+    for (int i = 0; i < s->codelets; i++) {
+        json_t *points = write_points(s, i);
+        json_object_set_new(shares, s->codelet[i].codelet, points ? points : json_real(s->codelet[i].share));
     }
     return shares;
 }
@@ -448,7 +446,7 @@ static json_t *write_gpus(const tess_simulated_gpus *g)
         for (int b = a + 1; b < g->count; b++)
             if (g->pair[a][b]) json_array_append_new(pairs, json_pack("[i, i]", a, b));
     if (pairs) json_object_set_new(json_object_get(root, "peer_link"), "pairs", pairs);
-    json_object_set_new(root, "shares", write_shares(g->matrix_share, g->copy_share, 1, g->share, g->shares, NULL));
+    json_object_set_new(root, "shares", write_shares(&g->shares, 1));
     return root;
 }
 
@@ -459,8 +457,7 @@ tess_status tess_machine_write(const char *path, const tess_simulated *m)
     json_object_set_new(root, "cores", json_integer(m->cores));
     json_object_set_new(root, "memory_gib", json_real((double)m->ram_bytes / GIB));
     write_fields(root, fields, FIELDS, m, m->has_drive ? NULL : "drive_gb_s", m->net.there ? NULL : "network");
-    json_object_set_new(root, "shares",
-                        write_shares(m->matrix_share, m->copy_share, m->drive_share, m->share, m->shares, m));
+    json_object_set_new(root, "shares", write_shares(&m->shares, m->drive_share));
     if (m->gpus.count) json_object_set_new(root, "gpus", write_gpus(&m->gpus));
     if (m->net.there) json_object_set_new(json_object_get(root, "network"), "topology", json_string(m->net.topology));
     if (m->net.rails > 1) json_object_set_new(json_object_get(root, "network"), "rails", json_integer(m->net.rails));

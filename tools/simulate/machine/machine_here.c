@@ -19,8 +19,7 @@ static void add_gpus(const char *path, tess_simulated_gpus *g)
         return;
     }
     if (!g->count) {
-        *g = (tess_simulated_gpus){
-            .matrix_share = TESS_GPU_MATRIX_SHARE, .copy_share = TESS_GPU_COPY_SHARE, .host_gpus = 1};
+        *g = (tess_simulated_gpus){.shares = {TESS_GPU_MATRIX_SHARE, TESS_GPU_COPY_SHARE}, .host_gpus = 1};
     }
     g->count = count;
     snprintf(g->name, sizeof g->name, "%s", name);
@@ -32,7 +31,7 @@ static void add_gpus(const char *path, tess_simulated_gpus *g)
 
 tess_status tess_machine_write_here(const char *path)
 {
-    tess_simulated m = {.matrix_share = TESS_MATRIX_SHARE, .copy_share = TESS_COPY_SHARE, .drive_share = 1, .nodes = 1};
+    tess_simulated m = {.shares = {TESS_MATRIX_SHARE, TESS_COPY_SHARE}, .drive_share = 1, .nodes = 1};
     tess_hardware h;
     tess_yardstick y;
     if (tess_ranks() > 1)
@@ -52,41 +51,52 @@ tess_status tess_machine_write_here(const char *path)
     return tess_machine_write(path, &m);
 }
 
-static tess_simulated_share *find_share(tess_simulated *m, const char *codelet)
+static tess_simulated_share *find_share(tess_simulated_shares *s, const char *codelet)
 {
-    for (int i = 0; i < m->shares; i++)
-        if (!strcmp(m->share[i].codelet, codelet)) return &m->share[i];
-    return m->shares < TESS_SIMULATED_SHARES ? &m->share[m->shares++] : NULL;
+    for (int i = 0; i < s->codelets; i++)
+        if (!strcmp(s->codelet[i].codelet, codelet)) return &s->codelet[i];
+    return s->codelets < TESS_SIMULATED_SHARES ? &s->codelet[s->codelets++] : NULL;
 }
 
-static tess_simulated_point *find_point(tess_simulated *m, int of, tess_cost c)
+static tess_simulated_point *find_point(tess_simulated_shares *s, int of, tess_cost c)
 {
-    for (int i = 0; i < m->points; i++) {
-        const tess_simulated_point *p = &m->point[i];
-        if (p->of == of && p->rows == c.rows && fabs(p->flops - c.flops) <= 1e-5 * c.flops &&
+    for (int i = 0; i < s->points; i++) {
+        const tess_simulated_point *p = &s->point[i];
+        if (p->of == of && p->rows == c.rows && fabs(p->flops - c.flops - c.lost) <= 1e-5 * p->flops &&
             fabs(p->bytes - c.bytes) <= 1e-5 * c.bytes)
-            return &m->point[i];
+            return &s->point[i];
     }
-    if (m->points == TESS_SIMULATED_POINTS) return NULL;
-    m->point[m->points] = (tess_simulated_point){.of = of, .flops = c.flops, .bytes = c.bytes, .rows = c.rows};
-    return &m->point[m->points++];
+    if (s->points == TESS_SIMULATED_POINTS) return NULL;
+    s->point[s->points] = (tess_simulated_point){.of = of, .flops = c.flops + c.lost, .bytes = c.bytes, .rows = c.rows};
+    return &s->point[s->points++];
 }
 
-/* What tasks of each codelet reach by their work. */
-static void add_points(tess_simulated *m)
+/* What tasks of each codelet reach on cores, or on a GPU, in all and by their work. Of several turns the best: other
+ * programs only ever make a codelet slower. */
+static void add_codelets(tess_simulated *m, bool gpu)
 {
+    tess_simulated_shares *s = gpu ? &m->gpus.shares : &m->shares;
     tess_profile_shape *shape = tess_alloc(TESS_PROFILE_SHAPES * sizeof *shape);
     const int n = tess_profile_shapes(shape);
-    for (int k = 0; k < n; k++) {
-        const tess_profile_shape *s = &shape[k];
-        const double bound = (double)s->tasks * tess_simulated_bound(m, s->dtype, s->cost);
+    for (int k = 0; k < n;) {
+        const tess_profile_shape *first = &shape[k];
+        double bounds = 0, busy = 0;
         char name[64];
-        snprintf(name, sizeof name, "%.50s %s", s->name, tess_dtype_name(s->dtype));
-        for (int i = 0; i < m->shares; i++) {
-            if (strcmp(m->share[i].codelet, name) || !(bound > 0) || !(s->busy > 0)) continue;
-            tess_simulated_point *p = find_point(m, i, s->cost);
-            if (p) p->share = fmax(fmax(bound / s->busy, TESS_LEAST_SHARE), p->share);
+        snprintf(name, sizeof name, "%.50s %s", first->name, tess_dtype_name(first->dtype));
+        tess_simulated_share *share = find_share(s, name);
+        for (; k < n && shape[k].name == first->name && shape[k].dtype == first->dtype; k++) {
+            const tess_cost cost = shape[k].cost;
+            const double bound = (double)shape[k].tasks * (gpu ? tess_simulated_gpu_bound(&m->gpus, first->dtype, cost)
+                                                               : tess_simulated_bound(m, first->dtype, cost));
+            if (!share || !(bound > 0) || !(shape[k].busy > 0)) continue;
+            tess_simulated_point *p = find_point(s, (int)(share - s->codelet), cost);
+            if (p) p->share = fmax(fmax(bound / shape[k].busy, TESS_LEAST_SHARE), p->share);
+            bounds += bound, busy += shape[k].busy;
         }
+        if (!share) continue;
+        snprintf(share->codelet, sizeof share->codelet, "%s", name);
+        if (busy > 0) share->share = fmax(fmax(bounds / busy, TESS_LEAST_SHARE), share->share);
+        if (!(share->share > 0)) share->share = s->copies;
     }
     free(shape);
 }
@@ -102,23 +112,11 @@ static double drive_share(const tess_simulated *m, const tess_bench_run *b)
     return b->run.machine.disk && m->has_drive && busy > 0 ? fmin(alone / busy, 1) : 0;
 }
 
-/* Of several turns the best: other programs only ever make a codelet slower. */
 static void add_shares(void *machine, FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)
 {
     tess_simulated *m = machine;
     tess_bench_print(out, b, median, p, steps);
-    for (int i = 0; i < p->rows; i++) {
-        const tess_profile_row *r = &p->row[i];
-        char name[64];
-        const double bound =
-            tess_simulated_bound(m, r->dtype, (tess_cost){.flops = r->flops, .bytes = r->bytes, .passes = r->bytes});
-        snprintf(name, sizeof name, "%.50s %s", r->name, tess_dtype_name(r->dtype));
-        tess_simulated_share *share = bound > 0 && r->busy > 0 ? find_share(m, name) : NULL;
-        if (!share) continue;
-        snprintf(share->codelet, sizeof share->codelet, "%s", name);
-        share->share = fmax(fmax(bound / r->busy, TESS_LEAST_SHARE), share->share);
-    }
-    add_points(m);
+    add_codelets(m, false);
     const double drive = drive_share(m, b);
     if (drive > TESS_LEAST_SHARE && (drive > m->drive_share || m->drive_share == 1)) m->drive_share = drive;
     if (p->around > 0 && (!(m->task_seconds > 0) || p->around < m->task_seconds)) m->task_seconds = p->around;

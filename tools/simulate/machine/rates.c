@@ -6,6 +6,7 @@
  * bytes; so no share leaves the measured range. Predicted products are then within 0.976 to 1.022 of measured ones,
  * where one share had 0.915. task_us is measured from the end of a body to the begin of the worker's next, 28 to 45
  * us. */
+#include "codelets/codelets.h"
 #include "tools/simulate/simulated.h"
 #include <math.h>
 #include <stdio.h>
@@ -24,18 +25,18 @@ double tess_simulated_bound(const tess_simulated *m, tess_dtype t, tess_cost cos
 static double apart(const tess_simulated_point *p, tess_cost c)
 {
     const double SIZE = 0.1, SAME = 1e-8;
-    const double size = log(c.bytes / p->bytes), flops = p->flops > 0 ? log(c.flops / p->flops) : 0,
+    const double size = log(c.bytes / p->bytes), flops = p->flops > 0 ? log((c.flops + c.lost) / p->flops) : 0,
                  rows = p->rows > 0 && c.rows > 0 ? log(c.rows / p->rows) : 0;
     if (size * size + flops * flops + rows * rows < SAME) return 0;
     return p->flops > 0 ? rows * rows + (flops - size) * (flops - size) + SIZE * size * size : size * size;
 }
 
 /* Between all points by the squares of how far they are. What comes out is one of the shares or lies between them. */
-static double between(const tess_simulated *m, int codelet, tess_cost cost)
+static double between(const tess_simulated_shares *s, int codelet, tess_cost cost)
 {
     double sum = 0, weights = 0;
-    for (int i = 0; i < m->points; i++) {
-        const tess_simulated_point *p = &m->point[i];
+    for (int i = 0; i < s->points; i++) {
+        const tess_simulated_point *p = &s->point[i];
         if (p->of != codelet || (p->flops > 0) != (cost.flops > 0) || !(p->bytes > 0) || !(cost.bytes > 0)) continue;
         const double d = apart(p, cost);
         if (!(d > 0)) return p->share;
@@ -45,14 +46,14 @@ static double between(const tess_simulated *m, int codelet, tess_cost cost)
     return weights > 0 ? exp(sum / weights) : 0;
 }
 
-double tess_simulated_share_of(const tess_simulated *m, const char *codelet, tess_cost cost)
+double tess_simulated_share_of(const tess_simulated_shares *s, const char *codelet, tess_cost cost)
 {
-    for (int i = 0; i < m->shares; i++) {
-        if (strcmp(m->share[i].codelet, codelet)) continue;
-        const double share = between(m, i, cost);
-        return share > 0 ? share : m->share[i].share;
+    for (int i = 0; i < s->codelets; i++) {
+        if (strcmp(s->codelet[i].codelet, codelet)) continue;
+        const double share = between(s, i, cost);
+        return share > 0 ? share : s->codelet[i].share;
     }
-    return cost.flops > 0 ? m->matrix_share : m->copy_share;
+    return cost.flops > 0 ? s->products : s->copies;
 }
 
 double tess_simulated_gpu_bound(const tess_simulated_gpus *g, tess_dtype t, tess_cost cost)
@@ -63,28 +64,77 @@ double tess_simulated_gpu_bound(const tess_simulated_gpus *g, tess_dtype t, tess
     return fmax((cost.flops + cost.lost) / rate, memory) + cost.passes / g->copy_rate;
 }
 
-static void name_of(const tess_codelet *cl, char name[64])
+/* Notes a codelet that the machine's file does not know, once. */
+static void note(const tess_simulated_shares *s, const char *codelet, tess_cost cost, tess_simulated_lacks *lacks)
 {
-    snprintf(name, 64, "%.50s %s", cl->name, tess_dtype_name(cl->dtype));
+    for (int i = 0; i < s->codelets; i++)
+        if (!strcmp(s->codelet[i].codelet, codelet)) return;
+    for (int i = 0; i < lacks->codelets; i++)
+        if (!strcmp(lacks->codelet[i].name, codelet)) return;
+    if (lacks->codelets == TESS_SIMULATED_SHARES) return;
+    snprintf(lacks->codelet[lacks->codelets].name, sizeof lacks->codelet->name, "%s", codelet);
+    lacks->codelet[lacks->codelets++].multiplies = cost.flops > 0;
 }
 
-/* The share of a GPU's rates that the codelet is said to reach, or else what its like do. */
-static double gpu_share_of(const tess_simulated_gpus *g, const char *codelet, tess_cost cost)
+static double seconds_of(const tess_simulated *m, const tess_codelet *cl, tess_cost cost, bool gpu)
 {
-    for (int i = 0; i < g->shares; i++)
-        if (!strcmp(g->share[i].codelet, codelet)) return g->share[i].share;
-    return cost.flops > 0 ? g->matrix_share : g->copy_share;
+    const tess_simulated_shares *s = gpu ? &m->gpus.shares : &m->shares;
+    char name[64];
+    snprintf(name, sizeof name, "%.50s %s", cl->name, tess_dtype_name(cl->dtype));
+    if (m->lacks && gpu == (m->gpus.count > 0)) note(s, name, cost, m->lacks);
+    return (gpu ? tess_simulated_gpu_bound(&m->gpus, cl->dtype, cost) : tess_simulated_bound(m, cl->dtype, cost)) /
+           tess_simulated_share_of(s, name, cost);
+}
+
+/* Kernels of a bundle follow each other: it takes what its parts take. */
+static double bundle_seconds(const tess_simulated *m, const tess_task *t, bool gpu)
+{
+    const tess_bundle_arg *a = t->arg;
+    double sum = 0;
+    for (unsigned k = 0; k < a->parts; k++) {
+        const tess_bundle_part *p = &a->part[k];
+        tess_cost cost = {0};
+        if (p->cl->cost)
+            cost = p->cl->cost(p->arg);
+        else
+            for (unsigned i = 0; i < p->nbuf; i++) cost.bytes += (double)tess_tile_bytes(t->use[p->buf[i]].tile);
+        sum += seconds_of(m, p->cl, cost, gpu);
+    }
+    return sum;
 }
 
 double tess_simulated_body_seconds(const tess_simulated *m, const tess_task *t, bool gpu)
 {
-    const tess_simulated_gpus *g = &m->gpus;
-    const tess_cost cost = tess_task_cost(t);
-    const tess_dtype dtype = t->cl->dtype;
-    char name[64];
-    name_of(t->cl, name);
-    return gpu ? tess_simulated_gpu_bound(g, dtype, cost) / gpu_share_of(g, name, cost)
-               : tess_simulated_bound(m, dtype, cost) / tess_simulated_share_of(m, name, cost);
+    const tess_dtype d = t->cl->dtype;
+    if ((unsigned)d < TESS_REAL_DTYPES && (t->cl == &tess_bundle[d] || t->cl == &tess_bundle_either[d]))
+        return bundle_seconds(m, t, gpu);
+    return seconds_of(m, t->cl, tess_task_cost(t), gpu);
+}
+
+static void say_lacking(const tess_simulated_lacks *l, bool multiplies, const char *like, double share, FILE *out)
+{
+    int n = 0;
+    for (int i = 0; i < l->codelets; i++) {
+        if (l->codelet[i].multiplies != multiplies) continue;
+        if (!n++) fprintf(out, "; not there, so as %s at %.3g of the rate: ", like, share);
+        fprintf(out, "%s%s", n > 1 ? ", " : "", l->codelet[i].name);
+    }
+}
+
+void tess_simulated_say_rates(const tess_simulated *m, FILE *out)
+{
+    const tess_simulated_shares *s = m->gpus.count ? &m->gpus.shares : &m->shares;
+    if (s->codelets) {
+        fprintf(out, "rates     of %d codelets by the machine's file", s->codelets);
+        say_lacking(m->lacks, true, "products", s->products, out);
+        say_lacking(m->lacks, false, "copies", s->copies, out);
+        fputc('\n', out);
+    } else {
+        fprintf(out,
+                "rates     by rates of papers: the machine's file has no codelet's, products take %.3g of them, copies "
+                "%.3g\n",
+                s->products, s->copies);
+    }
 }
 
 bool tess_simulated_peers(const tess_simulated_gpus *g, int from, int to)

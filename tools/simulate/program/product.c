@@ -16,12 +16,16 @@ static tess_status estimate(const tess_config *c, const tess_simulated *m, const
                               .cores = tess_cores(),
                               .link = m->gpus.host_rate / m->gpus.host_gpus,
                               .link_latency = m->gpus.host_latency,
+                              .ram = m->copy_rate,
+                              .between = m->gpus.step_seconds,
                               .drive = {.read_rate = m->drive.read_rate * part,
                                         .write_rate = m->drive.write_rate * part,
                                         .mixed_read_rate = m->drive.mixed_read_rate * part,
                                         .mixed_write_rate = m->drive.mixed_write_rate * part}};
     TESS_TRY(tess_simulated_check_drive(m, tess_run_disk(c)));
-    return tess_estimate_on(c, &stage, of->must_fit, out);
+    const tess_status status = tess_estimate_on(c, &stage, of->must_fit, out);
+    if (status == TESS_OK) tess_simulated_say_rates(tess_simulated_machine(), out);
+    return status;
 }
 
 static tess_status run(const tess_cluster *cluster, int rank, char **argv, int argc, FILE *out)

@@ -317,7 +317,7 @@ static void tell(void *of, FILE *out, tess_bench_run *b, double median, const te
     uint64_t tasks = 0;
     for (int i = 0; i < p->rows; i++) tasks += p->row[i].tasks;
     t->tasks = sum_of(tasks);
-    median = longest_of(median);
+    median = longest_of(median) + t->part->gpus.step_seconds;
     print_model(out, b, t);
     fprintf(out, "step      %.6f s, %.1f tokens/s, %.4f TFLOP/s, %.1f%% of what its matrix units do\n", median,
             tokens / median, b->measure.flops / median * 1e-12, 100 * tess_measure_mfu(&b->measure, median));
@@ -333,6 +333,7 @@ static void tell(void *of, FILE *out, tess_bench_run *b, double median, const te
         print_bubble(out, &b->run, t);
     }
     print_bounds(out, b, t, median, steps);
+    tess_simulated_say_rates(tess_simulated_machine(), out);
     print_table(out, p, all, steps);
 }
 

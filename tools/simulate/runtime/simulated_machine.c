@@ -4,11 +4,13 @@
 #include "tools/simulate/simulated.h"
 
 static tess_simulated machine = {.cores = 1, .ram_bytes = 1 << 30, .nodes = 1};
+static tess_simulated_lacks lacks;
 static tess_share share;
 
 void tess_simulated_set(const tess_simulated *m)
 {
     machine = *m;
+    machine.lacks = &lacks;
     tess_share_take();
 }
 

@@ -187,7 +187,8 @@ double tess_simulated_seconds(const tess_task *t, bool gpu)
 {
     if (t->cl == &tess_message) return tess_simulated_message_seconds(t->arg);
     const tess_simulated *m = tess_simulated_machine();
-    return tess_simulated_body_seconds(m, t, gpu) + (gpu ? m->gpus.task_seconds : m->task_seconds);
+    const double beside = gpu ? m->gpus.task_seconds + t->nuse * m->gpus.tile_seconds : m->task_seconds;
+    return tess_simulated_body_seconds(m, t, gpu) + beside;
 }
 
 /* What a GPU takes for a task is what is said here. Policies that ask hear it too: of nothing they would learn nothing.

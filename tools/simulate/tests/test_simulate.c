@@ -233,34 +233,34 @@ TEST(a_share_by_work_lies_between_those_that_were_measured)
                     between = {.flops = 2e9, .bytes = 20e6, .rows = 512},
                     as_wide = {.flops = 4e9, .bytes = 40e6, .rows = 512},
                     far = {.flops = 4e15, .bytes = 40e9, .rows = 1}, copied = {.bytes = 2e6};
-    CHECK_NEAR(tess_simulated_share_of(&m, "linear f32", measured), 0.9, 1e-12);
+    CHECK_NEAR(tess_simulated_share_of(&m.shares, "linear f32", measured), 0.9, 1e-12);
     /* As far from the one as from the other: the root of 0.4 x 0.9. */
-    CHECK_NEAR(tess_simulated_share_of(&m, "linear f32", between), 0.6, 1e-12);
-    CHECK_NEAR(tess_simulated_bound(&m, TESS_F32, between) / tess_simulated_share_of(&m, "linear f32", between),
+    CHECK_NEAR(tess_simulated_share_of(&m.shares, "linear f32", between), 0.6, 1e-12);
+    CHECK_NEAR(tess_simulated_bound(&m, TESS_F32, between) / tess_simulated_share_of(&m.shares, "linear f32", between),
                0.4 / 0.6, 1e-12);
     /* Half the rows: 1 square of log 2 from the second, 1 + 0.1 x 4 from the first. */
-    CHECK_NEAR(tess_simulated_share_of(&m, "linear f32", as_wide), exp((log(0.4) / 1.4 + log(0.9)) / (1 + 1 / 1.4)),
-               1e-12);
-    CHECK(tess_simulated_share_of(&m, "linear f32", far) > 0.4);
-    CHECK(tess_simulated_share_of(&m, "linear f32", far) < 0.9);
+    CHECK_NEAR(tess_simulated_share_of(&m.shares, "linear f32", as_wide),
+               exp((log(0.4) / 1.4 + log(0.9)) / (1 + 1 / 1.4)), 1e-12);
+    CHECK(tess_simulated_share_of(&m.shares, "linear f32", far) > 0.4);
+    CHECK(tess_simulated_share_of(&m.shares, "linear f32", far) < 0.9);
     /* One square from 1 MB and four from 8 MB: 0.2 to the 0.8 times 0.6 to the 0.2. */
-    CHECK_NEAR(tess_simulated_share_of(&m, "norm f32", copied), pow(0.2, 0.8) * pow(0.6, 0.2), 1e-12);
+    CHECK_NEAR(tess_simulated_share_of(&m.shares, "norm f32", copied), pow(0.2, 0.8) * pow(0.6, 0.2), 1e-12);
     /* Without a point that is like it a codelet has one share; without any that of its like. */
-    CHECK_NEAR(tess_simulated_share_of(&m, "norm f32", between), 0.5, 1e-12);
-    CHECK_NEAR(tess_simulated_share_of(&m, "add f32", copied), 0.7, 1e-12);
-    CHECK_NEAR(tess_simulated_share_of(&m, "gelu f32", copied), 0.1, 1e-12);
-    CHECK_NEAR(tess_simulated_share_of(&m, "gelu f32", between), 0.3, 1e-12);
+    CHECK_NEAR(tess_simulated_share_of(&m.shares, "norm f32", between), 0.5, 1e-12);
+    CHECK_NEAR(tess_simulated_share_of(&m.shares, "add f32", copied), 0.7, 1e-12);
+    CHECK_NEAR(tess_simulated_share_of(&m.shares, "gelu f32", copied), 0.1, 1e-12);
+    CHECK_NEAR(tess_simulated_share_of(&m.shares, "gelu f32", between), 0.3, 1e-12);
     /* What is written is read again. */
     tess_simulated again;
     CHECK_EQ(tess_machine_write("again.json", &m), TESS_OK);
     CHECK_EQ(tess_machine_read("again.json", &again), TESS_OK);
-    CHECK_EQ(again.points, 4);
+    CHECK_EQ(again.shares.points, 4);
     CHECK_NEAR(again.reached[TESS_BF16].matrix, 0.7, 1e-12);
     CHECK_NEAR(again.reached[TESS_BF16].copy, 0.5, 1e-12);
     CHECK_EQ(again.reached[TESS_F32].matrix, 0);
     CHECK_NEAR(again.drive_share, 0.6, 1e-12);
-    CHECK_NEAR(tess_simulated_share_of(&again, "linear f32", as_wide),
-               tess_simulated_share_of(&m, "linear f32", as_wide), 1e-9);
+    CHECK_NEAR(tess_simulated_share_of(&again.shares, "linear f32", as_wide),
+               tess_simulated_share_of(&m.shares, "linear f32", as_wide), 1e-9);
 }
 
 TEST(one_share_by_work_is_as_good_as_one_share)
@@ -544,6 +544,33 @@ TEST(an_estimate_counts_attention_without_tensor_cores)
         seconds[k] = time ? behind(time, "\n  in all ") : -1;
     }
     CHECK(seconds[0] > 0 && seconds[1] > seconds[0]);
+}
+
+/* A part of the step's seconds on the GPU is a codelet's, in bundles as well, and goes by its share. */
+TEST(what_a_file_has_no_rate_of_is_said)
+{
+    static const char *const gpu[] = {
+        "", ", \"shares\": {\"linear_forward f32\": {\"all\": 0.8, \"1 GFLOP 1 MB 4 rows\": 0.001}}",
+        ", \"shares\": {\"linear_forward f32\": 0.8}", ", \"tile_us\": 50, \"step_us\": 1000"};
+    double seconds[4];
+    SIMULATE_SETUP();
+    for (int i = 0; i < 4; i++) {
+        write_text("gpu.json", fmt(MACHINE(4, GPUS(1, "1", "%s")), gpu[i]));
+        for (int k = 0; k < 2; k++) {
+            DONE(k ? "simulate" : "estimate", "run.json", "--machine", "gpu.json");
+            if (i % 3)
+                CHECK_HAS(
+                    ran.out,
+                    "rates     of 1 codelets by the machine's file; not there, so as products at 0.8 of the rate: ");
+            else
+                CHECK_HAS(ran.out, "rates     by rates of papers: the machine's file has no codelet's, products take "
+                                   "0.8 of them, copies 0.8\n");
+        }
+        seconds[i] = behind(ran.out, "\nstep      ");
+    }
+    CHECK(seconds[1] > 2 * seconds[0]);
+    CHECK_NEAR(seconds[2], seconds[0], 1e-9);
+    CHECK(seconds[3] > seconds[0] + 1e-3);
 }
 
 TEST(what_is_no_machine_is_one_line)
