@@ -21,9 +21,9 @@ typedef struct tess_span {
     size_t offset, bytes;
 } tess_span;
 /* Messages of a lane may be carried strictly one after the other, in the order of the list; lanes pass each other. */
-#define TESS_MESSAGE_LANES 10
+#define TESS_MESSAGE_LANES 12
 /* The first of them, which do not wait for another section of a pipeline. */
-#define TESS_LANES_OF_SECTION 3
+#define TESS_LANES_OF_SECTION 5
 typedef struct tess_message_arg {
     unsigned spans, lane;
     const tess_span *span;

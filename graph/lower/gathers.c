@@ -49,7 +49,7 @@ static void give_slices(tess_lower *L, const tess_tensor *p, int64_t j, tess_use
                relays = step == 1 ? of % all == 0 && all < of : all % step == 0;
     struct takers to = {.end = from + of, .step = step, .near = large && relays ? all : 1};
     for (int on = 0; on < (to.near > 1 ? 2 : 1); on++) {
-        L->lane = tess_lower_data_lane(L, on || all % of == 0);
+        L->lane = tess_lower_data_lane(L, on || all % of == 0, false);
         /* A rank holds one run of a tile at most, and passes on one of `near`, those at the ends beside it. */
         tess_parcel m = tess_parcel_begin(L, slices + (on ? (slices / to.near + 2) * to.near : of), 1);
         for (int s = 0; s < slices;) {

@@ -338,9 +338,9 @@ static void exchange_parts(tess_lower *L, const tess_tensor *p, int64_t j, tess_
     for (int d = 0; d < senders; d++) most += levels_of(L, p, d * near, near, level, begins);
     struct term *term = tess_alloc((size_t)most * sizeof *term);
     unsigned terms = 0;
-    L->lane = tess_lower_data_lane(L, true);
+    L->lane = tess_lower_data_lane(L, true, true);
     if (near > 1) add_near(L, p, j, tile[0], near);
-    L->lane = tess_lower_data_lane(L, false);
+    L->lane = tess_lower_data_lane(L, false, true);
     const bool narrow = L->grid->narrow && senders > 1;
     const tess_dtype type = narrow ? TESS_BF16 : TESS_F32;
     for (int k = 0; k < parts; k++) sent[k] = narrow ? narrowed(L, p, tile[k]) : tile[k];

@@ -9,12 +9,12 @@
 #include "graph/ops/lowering.h"
 
 /* Lanes of messages. Within a lane messages go in the order of the list; lanes do not wait for each other. A grid
- * without a pipeline has the first two or three alone (tess_lanes). */
+ * without a pipeline has the first ones alone (tess_lanes). */
 enum {
     TESS_LANE_STEP,                             /* collectives of the tensor dimension, whose next product waits */
-    TESS_LANE_DATA,                             /* ZeRO's all-gathers and reductions, between machines */
-    TESS_LANE_NEAR,                             /* ZeRO's all-gathers and reductions, within a machine */
-    TESS_LANE_SECTIONS,                         /* six lanes: activations and gradients between sections */
+    TESS_LANE_DATA,                             /* four lanes: ZeRO's all-gathers and its reductions, between machines
+                                                   and within one */
+    TESS_LANE_SECTIONS = TESS_LANE_DATA + 4,    /* six lanes: activations and gradients between sections */
     TESS_LANE_TOGETHER = TESS_LANE_SECTIONS + 6 /* the parts of such a tensor, gathered where they arrive */
 };
 _Static_assert(TESS_LANE_SECTIONS == TESS_LANES_OF_SECTION, "lanes of a section");
@@ -306,8 +306,9 @@ void tess_lower_pipeline(tess_lower *L, bool *wanted);
 
 /* Emits a point-to-point message of a whole tile: a send to `peer`, or a receive from it. */
 void tess_lower_message(tess_lower *L, tess_use use, int peer, int tag, bool sends);
-/* Returns the lane of a message over the data dimension: within machines (near), or between them. */
-unsigned tess_lower_data_lane(const tess_lower *L, bool near);
+/* Returns the lane of a message over the data dimension, within machines (near) or between them: of a sum, or of what
+ * follows an update, behind which the sums of other tensors would wait for every update. */
+unsigned tess_lower_data_lane(const tess_lower *L, bool near, bool sum);
 
 /* ---- collectives of weights (gathers.c) ---- */
 

@@ -5,11 +5,10 @@
 #include "graph/lower/parcels_impl.h"
 #include <stdlib.h>
 
-unsigned tess_lower_data_lane(const tess_lower *L, bool near)
+unsigned tess_lower_data_lane(const tess_lower *L, bool near, bool sum)
 {
     const bool machines = tess_grid_near(L->grid, L->g->near) > 1;
-    if (L->grid->tensor > 1) return near && machines ? TESS_LANE_NEAR : TESS_LANE_DATA;
-    return !near && machines ? TESS_LANE_DATA : TESS_LANE_STEP;
+    return (L->grid->tensor > 1 ? TESS_LANE_DATA : TESS_LANE_STEP) + (near && machines ? 2 : 0) + sum;
 }
 
 tess_parcel tess_parcel_begin(tess_lower *L, int spans, int uses)

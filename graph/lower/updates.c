@@ -157,7 +157,7 @@ static void exchange(tess_lower *L, struct matrix *m, bool back)
     const bool sends = (mine == m->maker) == back;
     int most = 0;
     for (int64_t j = m->tile; j < m->end; j++) most += tess_grid_slices(m->p, j);
-    L->lane = tess_lower_data_lane(L, false);
+    L->lane = tess_lower_data_lane(L, false, !back);
     tess_parcel parts = tess_parcel_begin(L, most, 1);
     for (int64_t j = m->tile; j < m->end; j++)
         for (int s = 0; s < tess_grid_slices(m->p, j);) {

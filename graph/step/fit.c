@@ -26,8 +26,8 @@ void tess_limits_of(const tess_machine *m, tess_dtype t, tess_limits *l)
 
 unsigned tess_lanes(const tess_grid *g)
 {
-    const bool machines = tess_grid_near(g, tess_ranks_near()) > 1, sums = g->tensor > 1 && g->data > 1;
-    return g->pipeline > 1 ? TESS_MESSAGE_LANES : 1 + (unsigned)machines + (unsigned)sums;
+    const unsigned data = g->data == 1 ? 0 : tess_grid_near(g, tess_ranks_near()) > 1 ? 4 : 2;
+    return g->pipeline > 1 ? TESS_MESSAGE_LANES : g->tensor > 1 || !data ? 1 + data : data;
 }
 
 uint64_t tess_disk_room(uint64_t bytes)
