@@ -167,7 +167,7 @@ tess_tensor *tess_rope(tess_tensor *x, tess_rope_conf conf);
 typedef struct tess_attention_conf {
     int64_t heads, groups; /* heads of q, and of k and v; groups 0: as many as heads */
     float scale;           /* 0: 1/sqrt(dim) */
-    float dropout;         /* of the weights that softmax returns */
+    float dropout;         /* of the weights that softmax returns, in 256ths */
     bool causal;           /* a query sees no key after its own */
     int64_t window;      /* sliding window, with `causal`: the most keys that a query sees, its own the last; 0: all */
     bool by_head;        /* tess_attention_packed: q, k and v of each head lie together */

@@ -23,8 +23,8 @@
  * A task of spans has some keys of a sequence: forward m, l and O go from each to the next of the same queries;
  * backward dq, dk and dv add up in fp32.
  *
- * With dropout, p is replaced by 0 or p/(1-dropout) in the products, by random bits of the place ((sequence of the
- * batch * heads + head) * queries + query) * keys + key.
+ * With dropout, p is replaced by 0 or p/(1-dropout) in the products, by random bits of the sequence of the batch, the
+ * head, the query and the key: heads_impl.h.
  *
  * Why a range of keys for each query and not a mask: a mask of T x T is read for every head, is data that a plan would
  * have to move, and saves no work. Two numbers a place say padding, packed documents and an encoder's length;
@@ -272,7 +272,8 @@ double tess_attention_slower(const tess_attention_arg *a, tess_dtype t, bool bac
 {
     if (!tess_attention_kernels_of(a, t, true).tile) return TESS_ATTENTION_SLOWER;
     if (backward && a->buckets) return 1 + 2.0 / 5 * TESS_ATTENTION_SLOWER; /* two more products beside five */
-    return !(a->dropout > 0) ? 1 : backward ? 2 : 8; /* as an H100 has it: 179 and 83 TFLOP/s, 607 and 76 */
+    /* As an H100 had it, 179 and 83 TFLOP/s, 607 and 76, before dropout had kernels of its own; not measured since. */
+    return !(a->dropout > 0) ? 1 : backward ? 2 : 8;
 }
 
 /* ---- cost -------------------------------------------------------------------------------------------------------- */

@@ -6,8 +6,9 @@
  * for dk and dv, and another over keys for a block of queries, for dq: two of seven products are made twice, and in
  * return every sum has one order and one owner. Blocks that nothing sees are not visited.
  *
- * Kernels come PLAIN, where causality is all there is, and with all that attention.c knows beside it. The gradient of a
- * bias by distance is gathered by a warp a distance, in fp32, and is far from what tensor cores would do.
+ * Kernels come PLAIN, where causality is all there is, so with dropout, and with all that attention.c knows beside it.
+ * The gradient of a bias by distance is gathered by a warp a distance, in fp32, and is far from what tensor cores would
+ * do.
  *
  * A probability is rounded to 16 bits before it is multiplied; so is one of bf16 on the CPU.
  *
@@ -152,7 +153,7 @@ template <int DIM, int WARPS, int TILES, int TURNS> struct forward_shape {
     static constexpr size_t SHARED = (size_t)(QUERIES + 2 * TURNS * PASSING<DIM>)*DIM * sizeof(half16);
 };
 
-template <tess_dtype T, bool CARRY, int DIM, int WARPS, int TILES, int TURNS, bool PLAIN>
+template <tess_dtype T, bool CARRY, int DIM, int WARPS, int TILES, int TURNS, bool PLAIN, bool DROP>
 TESS_KERNEL_AT(WARPS *WARP, 2)
 flash_forward_kernel(flash f, int blocks)
 {
@@ -168,8 +169,9 @@ flash_forward_kernel(flash f, int blocks)
     if (!PLAIN) all = seen_by_block(f, j.sequence, q0, QUERIES, lane);
     const int begin = all.first / KEYS, steps = (all.end + KEYS - 1) / KEYS;
     const half16 *k_from = row_half(f.k, key_row, group), *v_from = row_half(f.v, key_row, group);
-    const bool drop = !PLAIN && f.drop;
-    const uint64_t place = drop ? place_of(f, j.sequence, j.head) : 0;
+    const bool drop = DROP && (PLAIN || f.drop);
+    const tess_random_key random = drop ? random_of(f, j.sequence, j.head) : tess_random_key{};
+    const uint32_t quad = tess_quad_of(f.query0 + q0 + mine) + g, key_quad = tess_quad_of(f.key0) + 2 * t;
     const float *bias = PLAIN ? NULL : bias_of(f, j.head);
 
     copy_tile<DIM, QUERIES, THREADS>(q_tile, row_half(f.q, row + q0, j.head), f.q.ld, f.length - q0, f.dim);
@@ -205,7 +207,7 @@ flash_forward_kernel(flash f, int blocks)
         multiply_along<T, DIM, TILES>(s, q_tile, mine, k_tile + step % TURNS * KEYS * DIM, lane);
         const bool edge = !PLAIN || next > f.keys || (f.causal && next > q0 + mine + 1);
 #pragma unroll
-        for (int m = 0; m < TILES; m++)
+        for (int m = 0; m < TILES; m++) {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 const int query = q0 + mine + m * 16 + g + 8 * h;
@@ -234,7 +236,6 @@ flash_forward_kernel(flash f, int blocks)
                         float &x = s[m][n][2 * h + e];
                         x = power_of_2(x - base);
                         all += x;
-                        if (drop) x *= kept(f, place, query, k0 + n * 8 + 2 * t + e);
                     }
                 sum[m][h] = sum[m][h] * shrink + all; /* this lane's columns */
 #pragma unroll
@@ -243,6 +244,16 @@ flash_forward_kernel(flash f, int blocks)
                     o[m][n][2 * h + 1] *= shrink;
                 }
             }
+            if (drop) { /* apart, since a word is of both rows */
+                uint32_t bits[KEYS / 16][2];
+                draw<false, KEYS / 16>(bits, random, quad + m * 8, key_quad + k0 / 2);
+#pragma unroll
+                for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++)
+                        if (!tess_quad_keeps(bits[n / 2][e % 2], e / 2, n % 2, f.rule)) s[m][n][e] = 0;
+            }
+        }
         if (TURNS == 1) {
             copies_wait<0>();
             __syncthreads(); /* V is there, and all are done with K */
@@ -273,7 +284,7 @@ flash_forward_kernel(flash f, int blocks)
             const bool sees = PLAIN || all > 0;
             if (t == 0 && query < f.length)
                 f.lse[(row + query) * f.heads + j.head] = sees ? top[m][h] * TESS_LN_2 + logf(all) : INFINITY;
-            const float one = sees ? 1 / all : 0;
+            const float one = sees ? (DROP ? f.rule.scale : 1) / all : 0;
 #pragma unroll
             for (int n = 0; n < DIM / 8; n++) {
                 o[m][n][2 * h] *= one;
@@ -323,7 +334,7 @@ TESS_DEVICE void load_rows(float *lse, float *delta, range *seen, const flash &f
 /* dk and dv of a block of keys of one group: over its heads and their queries, in that order. Where registers hold one
  * of them alone, a kernel has dk and another dv. */
 enum { DK = 1, DV = 2 };
-template <tess_dtype T, int DIM, int WARPS, int WHICH, bool PLAIN>
+template <tess_dtype T, int DIM, int WARPS, int WHICH, bool PLAIN, bool DROP>
 TESS_KERNEL_AT(WARPS *WARP, 1)
 flash_keys_kernel(flash f, int blocks)
 {
@@ -341,7 +352,9 @@ flash_keys_kernel(flash f, int blocks)
     range queries = {f.causal ? k0 : 0, f.length};
     if (!PLAIN) queries = seeing_block(f, j.sequence, k0, ROWS, lane);
     const int first = queries.first / KEYS, each = (queries.end + KEYS - 1) / KEYS - first, steps = each * share;
-    const bool drop = !PLAIN && f.drop;
+    const bool drop = DROP && (PLAIN || f.drop);
+    tess_random_key random = {};
+    const uint32_t quad = tess_quad_of(f.key0 + k0 + mine) + g, query_quad = tess_quad_of(f.query0) + 2 * t;
 
     copy_tile<DIM, ROWS, THREADS>(k_tile, row_half(f.k, key_row + k0, j.head), f.k.ld, f.keys - k0, f.dim);
     copy_tile<DIM, ROWS, THREADS>(v_tile, row_half(f.v, key_row + k0, j.head), f.v.ld, f.keys - k0, f.dim);
@@ -365,7 +378,9 @@ flash_keys_kernel(flash f, int blocks)
 
         const int turn = step % TURNS, head = j.head * share + step / each, q0 = (first + step % each) * KEYS;
         const half16 *q = q_tile + turn * KEYS * DIM, *dy = dy_tile + turn * KEYS * DIM;
-        const uint64_t place = drop ? place_of(f, j.sequence, head) : 0;
+        uint32_t bits[KEYS / 16][2] = {};
+        if (drop && step % each == 0) random = random_of(f, j.sequence, head);
+        if (drop) draw<true, KEYS / 16>(bits, random, query_quad + q0 / 2, quad);
         const float *bias = PLAIN ? NULL : bias_of(f, head);
         const bool edge = f.causal && q0 < k0 + mine + 16;
         float p[1][KEYS / 8][4], ds[1][KEYS / 8][4]; /* (keys, queries) */
@@ -382,9 +397,12 @@ flash_keys_kernel(flash f, int blocks)
                 if (PLAIN ? edge && key > q0 + i
                           : key < seen[turn * KEYS + i].first || key >= seen[turn * KEYS + i].end)
                     x = 0;
-                const float keep = drop ? kept(f, place, q0 + i, key) : 1;
-                if constexpr (WHICH & DK) ds[0][n][e] = x * (ds[0][n][e] * keep - delta[turn * KEYS + i]) * slope;
-                p[0][n][e] = x * keep;
+                const bool keep = !DROP || tess_quad_keeps(bits[n / 2][e % 2], n % 2, e / 2, f.rule);
+                if constexpr (WHICH & DK) {
+                    const float dp = !DROP ? ds[0][n][e] : keep ? ds[0][n][e] * f.rule.scale : 0;
+                    ds[0][n][e] = x * (dp - delta[turn * KEYS + i]) * slope;
+                }
+                p[0][n][e] = keep ? x : 0;
             }
         if constexpr (WHICH & DV) multiply_across<T, DIM, 1>(dv, p, dy, lane);
         if constexpr (WHICH & DK) multiply_across<T, DIM, 1>(dk, ds, q, lane);
@@ -395,12 +413,17 @@ flash_keys_kernel(flash f, int blocks)
     const int valid = f.keys - k0 - mine;
     if constexpr (WHICH & DK)
         put_gradient<T, DIM>(k_tile + mine * DIM, dk, f, f.dk, key_row + k0 + mine, j.head, valid, f.acc, lane);
+    if constexpr (WHICH & DV && DROP)
+#pragma unroll
+        for (int n = 0; n < DIM / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) dv[0][n][e] *= f.rule.scale;
     if constexpr (WHICH & DV)
         put_gradient<T, DIM>(v_tile + mine * DIM, dv, f, f.dv, key_row + k0 + mine, j.head, valid, f.acc, lane);
 }
 
 /* dq of a block of queries of one head, over the keys it sees. */
-template <tess_dtype T, int DIM, int WARPS, bool PLAIN>
+template <tess_dtype T, int DIM, int WARPS, bool PLAIN, bool DROP>
 TESS_KERNEL_AT(WARPS *WARP, 1)
 flash_queries_kernel(flash f, int blocks)
 {
@@ -417,8 +440,9 @@ flash_queries_kernel(flash f, int blocks)
     if (!PLAIN) all = seen_by_block(f, j.sequence, q0, ROWS, lane);
     const int begin = all.first / KEYS, steps = (all.end + KEYS - 1) / KEYS;
     const half16 *k_from = row_half(f.k, key_row, group), *v_from = row_half(f.v, key_row, group);
-    const bool drop = !PLAIN && f.drop;
-    const uint64_t place = drop ? place_of(f, j.sequence, j.head) : 0;
+    const bool drop = DROP && (PLAIN || f.drop);
+    const tess_random_key random = drop ? random_of(f, j.sequence, j.head) : tess_random_key{};
+    const uint32_t quad = tess_quad_of(f.query0 + q0 + mine) + g, key_quad = tess_quad_of(f.key0) + 2 * t;
     const float *bias = PLAIN ? NULL : bias_of(f, j.head);
 
     copy_tile<DIM, ROWS, THREADS>(q_tile, row_half(f.q, row + q0, j.head), f.q.ld, f.length - q0, f.dim);
@@ -450,6 +474,8 @@ flash_queries_kernel(flash f, int blocks)
         const half16 *k = k_tile + step % TURNS * KEYS * DIM, *v = v_tile + step % TURNS * KEYS * DIM;
         const int k0 = step * KEYS;
         const bool edge = k0 + KEYS > f.keys || (f.causal && k0 + KEYS > q0 + mine + 1);
+        uint32_t bits[KEYS / 16][2] = {};
+        if (drop) draw<false, KEYS / 16>(bits, random, quad, key_quad + k0 / 2);
         float p[1][KEYS / 8][4], ds[1][KEYS / 8][4]; /* (queries, keys) */
         multiply_along<T, DIM, 1>(p, q_tile, mine, k, lane);
         multiply_along<T, DIM, 1>(ds, dy_tile, mine, v, lane);
@@ -465,8 +491,9 @@ flash_queries_kernel(flash f, int blocks)
                 const int end = f.causal && query + 1 < f.keys ? query + 1 : f.keys;
                 const bool hidden = PLAIN ? edge && key >= end : key < seen[h].first || key >= seen[h].end;
                 if (hidden) x = 0;
-                const float keep = drop ? kept(f, place, query, key) : 1;
-                ds[0][n][e] = x * (ds[0][n][e] * keep - delta[h]) * slope;
+                const bool keep = !DROP || tess_quad_keeps(bits[n / 2][e % 2], h, n % 2, f.rule);
+                const float dp = !DROP ? ds[0][n][e] : keep ? ds[0][n][e] * f.rule.scale : 0;
+                ds[0][n][e] = x * (dp - delta[h]) * slope;
             }
         multiply_across<T, DIM, 1>(dq, ds, k, lane);
         __syncthreads(); /* before its turn is overwritten */
@@ -511,20 +538,21 @@ static flash flash_of(const tess_work *w, const tess_attention_arg *a)
     TESS_ASSERT(a->sequence < INT32_MAX / 2 && a->whole < INT32_MAX / 2);
     f.length = (int)a->sequence, f.keys = (int)(a->keys ? a->keys : a->sequence), f.window = (int)a->window;
     f.heads = (int)a->heads, f.groups = (int)a->groups, f.dim = (int)a->dim;
-    f.all_queries = a->whole ? (int)a->whole : f.length, f.all_keys = a->whole ? (int)a->whole : f.keys;
+    f.all_queries = a->whole ? (int)a->whole : f.length;
     f.query0 = (int)a->query0, f.key0 = (int)a->key0;
     f.scale = a->scale, f.cap = a->cap, f.acc = a->acc;
     f.causal = a->causal && a->query0 == a->key0; /* queries see all of what lies before their span */
     f.sums = a->whole > 0, f.begins = a->begins, f.ends = a->ends;
     f.acc_q = f.sums ? !a->begins : a->acc;
     f.carried = ((a->dim + 31) / 32 * 32 + 2) * CARRIED;
-    f.drop = a->dropout > 0 && w->env->train;
+    f.drop = a->dropout > 0 && w->env->train, f.rule.scale = 1;
     f.sequence = (uint64_t)(a->row0 / f.all_queries);
     f.head0 = (uint64_t)a->head0;
     f.all_heads = (uint64_t)(a->all_heads ? a->all_heads : a->heads);
     if (f.drop) {
         f.random = tess_random_begin(w->env->seed, (uint64_t)w->env->step, a->op);
-        f.rule = tess_dropout_begin(a->dropout);
+        f.rule = tess_head_dropout(a->dropout);
+        TESS_ASSERT(f.query0 % 16 == 0 && f.key0 % 16 == 0);
     }
     return f;
 }
@@ -539,7 +567,7 @@ static bool fast(const part *p, int parts)
 
 static bool plain(const flash &f)
 {
-    return !f.drop && !f.bounds && !f.window && !f.bias && !(f.cap > 0);
+    return !f.bounds && !f.window && !f.bias && !(f.cap > 0);
 }
 
 /* The bias by distance, into scratch, behind delta, and room for its gradient behind that. */
@@ -558,8 +586,9 @@ static void flash_forward_as(const tess_work *w, const flash &f, int64_t rows)
     using shape = forward_shape<DIM, WARPS, TILES, TURNS>;
     const int blocks = (int)blocks_of(f.length, shape::QUERIES);
     launch(w,
-           plain(f) ? flash_forward_kernel<T, CARRY, DIM, WARPS, TILES, TURNS, true>
-                    : flash_forward_kernel<T, CARRY, DIM, WARPS, TILES, TURNS, false>,
+           !plain(f) ? flash_forward_kernel<T, CARRY, DIM, WARPS, TILES, TURNS, false, true>
+           : f.drop  ? flash_forward_kernel<T, CARRY, DIM, WARPS, TILES, TURNS, true, true>
+                     : flash_forward_kernel<T, CARRY, DIM, WARPS, TILES, TURNS, true, false>,
            rows / f.length * f.heads * blocks, shape::THREADS, shape::SHARED, f, blocks);
 }
 template <tess_dtype T, int DIM, int WARPS, int TILES, int TURNS>
@@ -625,7 +654,10 @@ static void flash_keys(const tess_work *w, const flash &f, int64_t sequences)
 {
     using shape = backward_shape<DIM, WARPS>;
     const int blocks = (int)blocks_of(f.keys, shape::ROWS);
-    launch(w, plain(f) ? flash_keys_kernel<T, DIM, WARPS, WHICH, true> : flash_keys_kernel<T, DIM, WARPS, WHICH, false>,
+    launch(w,
+           !plain(f) ? flash_keys_kernel<T, DIM, WARPS, WHICH, false, true>
+           : f.drop  ? flash_keys_kernel<T, DIM, WARPS, WHICH, true, true>
+                     : flash_keys_kernel<T, DIM, WARPS, WHICH, true, false>,
            sequences * f.groups * blocks, shape::THREADS, shape::SHARED, f, blocks);
 }
 template <tess_dtype T, int DIM, int WARPS> static void flash_backward(const tess_work *w, const flash &f, int64_t rows)
@@ -638,7 +670,10 @@ template <tess_dtype T, int DIM, int WARPS> static void flash_backward(const tes
         flash_keys<T, DIM, WARPS, DV>(w, f, sequences);
     } else
         flash_keys<T, DIM, WARPS, DK | DV>(w, f, sequences);
-    launch(w, plain(f) ? flash_queries_kernel<T, DIM, WARPS, true> : flash_queries_kernel<T, DIM, WARPS, false>,
+    launch(w,
+           !plain(f) ? flash_queries_kernel<T, DIM, WARPS, false, true>
+           : f.drop  ? flash_queries_kernel<T, DIM, WARPS, true, true>
+                     : flash_queries_kernel<T, DIM, WARPS, true, false>,
            sequences * f.heads * blocks, shape::THREADS, shape::SHARED, f, blocks);
 }
 template <tess_dtype T> static bool flash_backward_of(const tess_work *w, const flash &f, int64_t rows, int tile)

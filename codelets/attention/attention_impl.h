@@ -107,10 +107,9 @@ TESS_INLINE bool unseen(const attention_task *task, int64_t first, int64_t end, 
 typedef struct place {
     int64_t q0, nq, k0, nk; /* queries [q0, q0+nq), keys [k0, k0+nk) */
     bool drop;
-    tess_random_key random;
+    tess_random_key random; /* the head's */
     tess_dropout_rule rule;
-    uint64_t first;        /* index of the head's query 0, key 0 */
-    uint64_t step;         /* distance of two queries: the number of keys */
+    int64_t query0, key0;  /* of the task, in the sequence */
     const int32_t *bounds; /* of its queries: first keys, and after `apart` elements ends of keys; NULL: none */
     int64_t apart;
 } place;
@@ -119,25 +118,20 @@ TESS_INLINE place place_of(const attention_task *task, int64_t sequence, int64_t
 {
     const tess_work *w = task->w;
     const tess_attention_arg *a = task->a;
-    const int64_t length = a->whole ? a->whole : a->sequence, keys = a->whole ? a->whole : keys_of(a);
-    place p = {.drop = a->dropout > 0 && w->env->train, .step = (uint64_t)keys, .apart = length};
+    const int64_t length = a->whole ? a->whole : a->sequence, heads = a->all_heads ? a->all_heads : a->heads;
+    place p = {.drop = a->dropout > 0 && w->env->train, .query0 = a->query0, .key0 = a->key0, .apart = length};
     if (p.drop) {
-        p.random = tess_random_begin(w->env->seed, (uint64_t)w->env->step, a->op);
-        p.rule = tess_dropout_begin(a->dropout);
+        TESS_ASSERT(a->query0 % 16 == 0 && a->key0 % 16 == 0);
+        p.random = tess_head_random(tess_random_begin(w->env->seed, (uint64_t)w->env->step, a->op),
+                                    (uint64_t)((a->row0 / length + sequence) * heads + a->head0 + head));
+        p.rule = tess_head_dropout(a->dropout);
     }
-    const int64_t heads = a->all_heads ? a->all_heads : a->heads;
-    p.first = ((uint64_t)(a->row0 / length + sequence) * (uint64_t)heads + (uint64_t)(a->head0 + head)) *
-                  (uint64_t)length * (uint64_t)keys +
-              (uint64_t)(a->query0 * keys + a->key0);
     if (task->bounds) p.bounds = task->bounds + 2 * sequence * length + a->query0;
     return p;
 }
-TESS_INLINE float kept(const place *p, uint64_t at)
-{
-    return tess_random_at(p->random, at) >= p->rule.below ? p->rule.scale : 0;
-}
 
-/* What a block of queries of a head leaves for the task with the next keys: O (even dim, queries), m and l. */
+/* What a block of queries of a head leaves for the task with the next keys: O (even dim, queries), m and l. What
+ * dropout multiplies O by comes with the last. */
 enum { CARRIED = 64 };
 TESS_INLINE int64_t carried(const tess_attention_arg *a)
 {

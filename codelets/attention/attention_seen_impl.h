@@ -18,8 +18,8 @@ struct flash {
     const int32_t *bounds;           /* NULL: none */
     float *bias, *dbias;             /* (heads, length + keys), by distance; NULL: none */
     int length, keys, heads, groups, dim;
-    int all_queries, all_keys; /* of the sequence; more than length and keys where the task has spans of it */
-    int query0, key0;          /* places of the first */
+    int all_queries;  /* of the sequence; more than length where the task has a span of it */
+    int query0, key0; /* places of the first */
     int window;
     float scale, cap;
     bool causal, drop;
@@ -29,22 +29,34 @@ struct flash {
     int64_t carried; /* from block to block of it */
     bool begins, ends;
     tess_random_key random;
-    tess_dropout_rule rule;
+    tess_dropout_rule rule;    /* where nothing is dropped one that keeps all */
     uint64_t sequence;         /* of the batch, the tile's first */
     uint64_t head0, all_heads; /* the first of these heads, and how many the model has */
 };
 
-/* The place of query 0 and key 0 of a head among the random numbers. */
-TESS_DEVICE uint64_t place_of(const flash &f, int64_t sequence, int head)
+/* The random bits of a head. */
+TESS_DEVICE tess_random_key random_of(const flash &f, int64_t sequence, int head)
 {
-    const uint64_t queries = (uint64_t)f.all_queries, keys = (uint64_t)f.all_keys;
-    const uint64_t before = ((f.sequence + (uint64_t)sequence) * f.all_heads + f.head0 + (uint64_t)head) * queries;
-    return (before + (uint64_t)f.query0) * keys + (uint64_t)f.key0;
+    return tess_head_random(f.random, (f.sequence + (uint64_t)sequence) * f.all_heads + f.head0 + (uint64_t)head);
 }
-TESS_DEVICE float kept(const flash &f, uint64_t place, int query, int key)
+TESS_DEVICE bool kept(const flash &f, tess_random_key random, int query, int key)
 {
-    const uint64_t at = place + (uint64_t)query * (uint64_t)f.all_keys + (uint64_t)key;
-    return tess_random_at(f.random, at) >= f.rule.below ? f.rule.scale : 0;
+    const int q = f.query0 + query, k = f.key0 + key;
+    const uint32_t bits = tess_quad_bits(random, tess_quad_of(q), tess_quad_of(k));
+    return !f.drop || tess_quad_keeps(bits, q >> 3 & 1, k >> 3 & 1, f.rule);
+}
+
+/* bits[n][e]: of the four places of a C in rows g and g + 8 and columns 16 n + 2 t + e and 8 more, where q and k are
+ * the quads of g and 2 t. KEYS: rows are keys. */
+template <bool KEYS, int N> TESS_DEVICE void draw(uint32_t bits[N][2], tess_random_key random, uint32_t q, uint32_t k)
+{
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const uint32_t column = (uint32_t)(n * 8 + e);
+            bits[n][e] = KEYS ? tess_quad_bits(random, q + column, k) : tess_quad_bits(random, q, k + column);
+        }
 }
 
 /* Keys [first, end), or queries. */

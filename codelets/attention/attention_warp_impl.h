@@ -74,7 +74,7 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) forward_kernel(flash f,
     float *q = (float *)shared + (int)threadIdx.x / WARP * 2 * f.dim, *o = q + f.dim, top = -INFINITY, sum = 0;
     const int group = at.head / (f.heads / f.groups);
     const range seen = seen_by(f, at.sequence, at.index);
-    const uint64_t random = place_of(f, at.sequence, at.head);
+    const tess_random_key random = random_of(f, at.sequence, at.head);
     const float *bias = bias_of(f, at.head);
     widen<T>(q, row_of<T>(f.q, at.row, at.head), f.dim, lane);
     clear(o, f.dim, lane);
@@ -91,7 +91,7 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) forward_kernel(flash f,
         sum = sum * shrink + p;
         top = most;
         for (int c = lane; c < f.dim; c += WARP) o[c] *= shrink;
-        add_scaled<T>(o, f.drop ? p * kept(f, random, at.index, key) : p, row_of<T>(f.v, row, group), f.dim, lane);
+        add_scaled<T>(o, kept(f, random, at.index, key) ? p : 0, row_of<T>(f.v, row, group), f.dim, lane);
     }
     if (leaves(f)) {
         const carry c = carry_of(f, at.head, at.index);
@@ -99,7 +99,7 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) forward_kernel(flash f,
         if (lane == 0) *c.top = top, *c.sum = sum;
         return;
     }
-    put_row<T>(row_of_mut<T>(f.y, at.row, at.head), o, sum > 0 ? 1 / sum : 0, false, f.dim, lane);
+    put_row<T>(row_of_mut<T>(f.y, at.row, at.head), o, sum > 0 ? f.rule.scale / sum : 0, false, f.dim, lane);
     if (lane == 0) f.lse[at.row * f.heads + at.head] = sum > 0 ? top * TESS_LN_2 + logf(sum) : INFINITY;
 }
 
@@ -112,7 +112,7 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) queries_kernel(flash f,
     float *q = (float *)shared + (int)threadIdx.x / WARP * 3 * f.dim, *dy = q + f.dim, *dq = dy + f.dim;
     const int group = at.head / (f.heads / f.groups);
     const range seen = seen_by(f, at.sequence, at.index);
-    const uint64_t random = place_of(f, at.sequence, at.head);
+    const tess_random_key random = random_of(f, at.sequence, at.head);
     const float *bias = bias_of(f, at.head);
     const float lse = f.lse[at.row * f.heads + at.head], delta = f.delta[at.row * f.heads + at.head];
     widen<T>(q, row_of<T>(f.q, at.row, at.head), f.dim, lane);
@@ -124,7 +124,7 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) queries_kernel(flash f,
         float slope;
         const float p = exp2f(bend(f, bias, dot<T>(q, k, f.dim, lane), at.index, key, &slope) - lse * TESS_LOG2_E);
         const float dp = dot<T>(dy, row_of<T>(f.v, row, group), f.dim, lane);
-        const float keep = f.drop ? kept(f, random, at.index, key) : 1;
+        const float keep = kept(f, random, at.index, key) ? f.rule.scale : 0;
         add_scaled<T>(dq, p * (dp * keep - delta) * slope, k, f.dim, lane);
     }
     put_gradient<T>(f, f.dq, dq, at.row, at.head, f.acc_q, lane);
@@ -143,7 +143,7 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) keys_kernel(flash f, in
     clear(dk, f.dim, lane);
     clear(dv, f.dim, lane);
     for (int head = at.head * share; head < (at.head + 1) * share; head++) {
-        const uint64_t random = place_of(f, at.sequence, head);
+        const tess_random_key random = random_of(f, at.sequence, head);
         const float *bias = bias_of(f, head);
         for (int query = f.causal ? at.index : 0; query < f.length; query++) {
             const int64_t row = at.sequence * f.length + query;
@@ -153,7 +153,7 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) keys_kernel(flash f, in
             const void *q = row_of<T>(f.q, row, head), *dy = row_of<T>(f.dy, row, head);
             const float s = bend(f, bias, dot<T>(k, q, f.dim, lane), query, at.index, &slope);
             const float p = exp2f(s - f.lse[row * f.heads + head] * TESS_LOG2_E);
-            const float keep = f.drop ? kept(f, random, query, at.index) : 1;
+            const float keep = kept(f, random, query, at.index) ? f.rule.scale : 0;
             const float ds = p * (dot<T>(v, dy, f.dim, lane) * keep - f.delta[row * f.heads + head]) * slope;
             add_scaled<T>(dv, p * keep, dy, f.dim, lane);
             add_scaled<T>(dk, ds, q, f.dim, lane);
@@ -185,7 +185,7 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) distances_kernel(flash 
     const float *bias = bias_of(f, head);
     float sum = 0;
     for (int64_t sequence = 0; sequence < sequences; sequence++) {
-        const uint64_t random = place_of(f, sequence, head);
+        const tess_random_key random = random_of(f, sequence, head);
         for (int query = distance < 0 ? -distance : 0; query < f.length && query + distance < f.keys; query++) {
             const range seen = seen_by(f, sequence, query);
             const int key = query + distance;
@@ -200,7 +200,8 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) distances_kernel(flash 
             }
             s = bend(f, bias, warp_sum(s), query, key, &slope);
             const float p = exp2f(s - f.lse[row * f.heads + head] * TESS_LOG2_E);
-            sum += p * (warp_sum(dp) * (f.drop ? kept(f, random, query, key) : 1) - f.delta[row * f.heads + head]);
+            const float keep = kept(f, random, query, key) ? f.rule.scale : 0;
+            sum += p * (warp_sum(dp) * keep - f.delta[row * f.heads + head]);
         }
     }
     if (lane == 0) f.dbias[i] = sum;

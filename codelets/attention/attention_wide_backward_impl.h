@@ -115,7 +115,7 @@ WIDE_INLINE void backward_strip(const backward_room *r, const sight *seen, const
         backward_scores(w->nk, n, dim, dim, (const float *)r->k + at, r->q + c, r->s + c);
         backward_scores(w->nk, n, dim, dim, (const float *)r->v + at, r->dy + c, r->dp + c);
     }
-    if (b->drop) draw(r->keep, b, w, BQ);
+    if (b->drop) draw(r->keep, b, w, BQ, b->rule.scale);
     if (!bent(a)) {
         const float scale = a->scale * TESS_LOG2_E;
         if (b->drop)

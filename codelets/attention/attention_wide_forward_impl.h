@@ -112,7 +112,7 @@ WIDE_INLINE void forward_block(forward_room *f, const sight *seen, const window 
             if (w->k0 + j < keys_of(a))
                 bend_back(a, f->bias ? f->bias + apart : NULL, f->s + j * FQ + c, f->slope, known);
         }
-    if (b->drop) draw(f->keep, b, w, FQ);
+    if (b->drop) draw(f->keep, b, w, FQ, 1);
     const float scale = bent(a) ? TESS_LOG2_E : a->scale * TESS_LOG2_E;
     for (int64_t i = c; i < w->to; i += WIDE) {
         if (b->drop)
@@ -136,7 +136,8 @@ WIDE_INLINE void forward_finish(forward_room *f, const place *b, const attention
     const tess_attention_arg *a = task->a;
     const int64_t dim = even(a->dim), width = a->heads * a->dim;
     float one[FQ];
-    for (int64_t i = 0; i < FQ; i++) one[i] = f->l[i] == 0 ? 0 : 1 / f->l[i];
+    const float all = b->drop ? b->rule.scale : 1;
+    for (int64_t i = 0; i < FQ; i++) one[i] = f->l[i] == 0 ? 0 : all / f->l[i];
     for (int64_t j = 0; j < dim; j++)
 #pragma omp simd
         for (int64_t i = 0; i < FQ; i++) f->o[j * FQ + i] *= one[i];

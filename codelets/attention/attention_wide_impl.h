@@ -81,12 +81,22 @@ static window window_at(const sight *s, int64_t k0, int64_t most)
     return w;
 }
 
-/* keep (nk, each), of columns [from, to): what dropout leaves of each. */
-static void draw(float *keep, const place *b, const window *w, int64_t each)
+/* keep (nk, each), of columns [from, to): `one` or 0, as dropout has it. */
+static void draw(float *keep, const place *b, const window *w, int64_t each, float one)
 {
-    for (int64_t j = 0; j < w->nk; j++) {
-        const uint64_t at = b->first + (uint64_t)b->q0 * b->step + (uint64_t)(w->k0 + j);
-        for (int64_t i = w->from; i < w->to; i++) keep[j * each + i] = kept(b, at + (uint64_t)i * b->step);
+    const uint32_t q = tess_quad_of(b->query0 + b->q0);
+    for (int64_t j = 0; j < w->nk; j += j % 8 == 7 ? 9 : 1) {
+        const uint32_t k = tess_quad_of(b->key0 + w->k0 + j);
+        uint32_t bits[MOST_QUERIES / 2];
+#pragma omp simd
+        for (int64_t i = w->from / 2; i < w->to / 2; i++) bits[i] = tess_quad_bits(b->random, q + (uint32_t)i, k);
+        for (int of = 0; of < 4; of++) {
+            float *row = keep + (j + of % 2 * 8) * each + of / 2 * 8;
+            for (int64_t i = w->from; i < w->to; i += 16)
+#pragma omp simd
+                for (int64_t l = 0; l < 8; l++)
+                    row[i + l] = tess_quad_keeps(bits[i / 2 + l], of / 2, of % 2, b->rule) ? one : 0;
+        }
     }
 }
 

@@ -89,6 +89,49 @@ TEST(known_numbers)
     for (uint32_t i = 0; i < 32; i++) CHECK(tess_random_after(key, place, i) == tess_random(1, 2, 3, place + i));
 }
 
+/* What attention's dropout keeps of every pair of places, seen through a v that has the place of a key in each row: as
+ * many as it says, scaled by what that leaves, and none by what becomes of a neighbour or of another head. */
+TEST(attention_drops)
+{
+    enum { T = 64, HEADS = 64, ALL = HEADS * T * T };
+    static const float rates[] = {0.1f, 0.5f, 0.001f, 0.999f, 1};
+    static const int dropped[] = {26, 128, 1, 255, 256};
+    double *at = zeros(HEADS * T * T);
+    void *none = real_of(at, HEADS * T * T, TESS_F32);
+    for (int i = 0; i < T * HEADS; i++) at[i * T + i / HEADS] = 1;
+    void *v = real_of(at, HEADS * T * T, TESS_F32);
+    float *y = poison(HEADS * T * T * sizeof *y), *lse = poison(HEADS * T * sizeof *lse);
+    for (int r = 0; r < 5; r++) {
+        const tess_attention_arg a = {.rows = T,
+                                      .sequence = T,
+                                      .heads = HEADS,
+                                      .groups = HEADS,
+                                      .dim = T,
+                                      .scale = 1,
+                                      .dropout = rates[r],
+                                      .op = 9};
+        RUN(&tess_attention_forward[TESS_F32], &a, none, none, v, y, lse, poison(tess_attention_scratch(&a, TESS_F32)));
+        const double p = 1 - dropped[r] / 256.0;
+        double rate = 0, scale = 0, pairs[2][2][2] = {0};
+        for (int i = 0; i < T * HEADS; i++)
+            for (int j = 0; j < T; j++) {
+                const double x = (double)y[i * T + j];
+                const bool kept = x != 0;
+                rate += kept;
+                scale = fmax(scale, fabs(x * T * p - kept));
+                for (int of = 0; of < 8; of++) { /* beside it, or in the same word; in the next head */
+                    const int side = of & 1 ? 8 : 1, down = of & 2 ? side : 0, next = of & 4;
+                    const int64_t other = ((int64_t)i + (next ? 1 : down * HEADS)) % (T * HEADS) * T + (j + side) % T;
+                    pairs[of & 1][of >> 1 & 1][next > 0] += ((double)kept - p) * ((double)(y[other] != 0) - p);
+                }
+            }
+        CHECK_NEAR(rate / ALL, p, 5 * sqrt(p * (1 - p) / ALL));
+        CHECK(scale < 1e-6);
+        for (int of = 0; of < 8; of++) CHECK_NEAR((&pairs[0][0][0])[of] / ALL, 0, 5 * p * (1 - p) / sqrt(ALL));
+    }
+    forget();
+}
+
 TEST(fill_normal)
 {
     enum { N = 1 << 20 };

@@ -1,5 +1,6 @@
 /* attention: shapes for tensor cores and for the general kernels; and, for CPUs alone, what comes in several blocks and
  * parts, beside softmax and its gradient in double. */
+#include "codelets/shared/scalar.h"
 #include "tests/ops/ops.h"
 
 enum { Q, K, V };
@@ -82,9 +83,13 @@ static double keep(const tess_attention_arg *a, int64_t s, int64_t h, int64_t i,
     if (a->dropout == 0 || !op_env.train) return 1;
     const int64_t heads = a->all_heads ? a->all_heads : a->heads;
     const uint64_t head = (uint64_t)((a->row0 / a->sequence + s) * heads + a->head0 + h);
-    const uint64_t at = (head * (uint64_t)a->sequence + (uint64_t)i) * (uint64_t)keys_of(a) + (uint64_t)j;
-    const uint32_t r = tess_random(op_env.seed, (uint64_t)op_env.step, a->op, at);
-    return r >= (double)a->dropout * 4294967296.0 ? 1 / (1 - (double)a->dropout) : 0;
+    const tess_random_key op = tess_random_begin(op_env.seed, (uint64_t)op_env.step, a->op);
+    const uint64_t z = tess_random_mix(((uint64_t)op.b << 32 | op.a) + head * 0x9e3779b97f4a7c15u);
+    const uint64_t at = (uint64_t)(i / 16 * 8 + i % 8) << 32 | (uint64_t)(j / 16 * 8 + j % 8);
+    const uint32_t r = tess_random_at((tess_random_key){(uint32_t)z, (uint32_t)(z >> 32)}, at);
+    const int byte = (int)(i / 8 % 2 * 2 + j / 8 % 2);
+    const double dropped = round((double)a->dropout * 256);
+    return (r >> 8 * byte & 255) >= dropped ? 256 / (256 - dropped) : 0;
 }
 
 /* The probabilities (keys) of a query, and what a change of its logits is by what bends them; returns its lse. */
