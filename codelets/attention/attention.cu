@@ -336,7 +336,7 @@ TESS_DEVICE void load_rows(float *lse, float *delta, range *seen, const flash &f
 enum { DK = 1, DV = 2 };
 template <tess_dtype T, int DIM, int WARPS, int WHICH, bool PLAIN, bool DROP>
 TESS_KERNEL_AT(WARPS *WARP, 1)
-flash_keys_kernel(flash f, int blocks)
+flash_keys_kernel(flash f, int all)
 {
     constexpr int ROWS = backward_shape<DIM, WARPS>::ROWS, THREADS = WARPS * WARP;
     constexpr int KEYS = PASSING<DIM>, TURNS = backward_shape<DIM, WARPS>::TURNS, AHEAD = TURNS - 1;
@@ -346,7 +346,7 @@ flash_keys_kernel(flash f, int blocks)
     float *lse = (float *)(dy_tile + TURNS * KEYS * DIM), *delta = lse + TURNS * KEYS;
     range *seen = (range *)(delta + TURNS * KEYS);
     const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, g = lane >> 2, t = lane & 3;
-    const job j = job_of(blockIdx.x, blocks, f.groups, false);
+    const job j = job_by_block(blockIdx.x, all, f.groups);
     const int k0 = j.block * ROWS, mine = warp * 16, share = f.heads / f.groups;
     const int64_t row = j.sequence * f.length, key_row = j.sequence * f.keys;
     range queries = {f.causal ? k0 : 0, f.length};
@@ -653,12 +653,12 @@ template <tess_dtype T, int DIM, int WARPS, int WHICH>
 static void flash_keys(const tess_work *w, const flash &f, int64_t sequences)
 {
     using shape = backward_shape<DIM, WARPS>;
-    const int blocks = (int)blocks_of(f.keys, shape::ROWS);
+    const int64_t all = sequences * f.groups;
     launch(w,
            !plain(f) ? flash_keys_kernel<T, DIM, WARPS, WHICH, false, true>
            : f.drop  ? flash_keys_kernel<T, DIM, WARPS, WHICH, true, true>
                      : flash_keys_kernel<T, DIM, WARPS, WHICH, true, false>,
-           sequences * f.groups * blocks, shape::THREADS, shape::SHARED, f, blocks);
+           all * blocks_of(f.keys, shape::ROWS), shape::THREADS, shape::SHARED, f, (int)all);
 }
 template <tess_dtype T, int DIM, int WARPS> static void flash_backward(const tess_work *w, const flash &f, int64_t rows)
 {

@@ -187,5 +187,16 @@ TESS_DEVICE job job_of(int64_t index, int blocks, int heads, bool from_the_end)
     j.sequence = rest / heads;
     return j;
 }
+/* Blocks of keys are done block by block over `all` groups and sequences: where it is causal the first are the longest,
+ * and there are few for each multiprocessor, so that the short ones of all groups fill the end (tests/gpu/makespan). */
+TESS_DEVICE job job_by_block(int64_t index, int all, int groups)
+{
+    job j;
+    const int64_t rest = index % all;
+    j.block = (int)(index / all);
+    j.head = (int)(rest % groups);
+    j.sequence = rest / groups;
+    return j;
+}
 
 #endif
