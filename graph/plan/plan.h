@@ -204,6 +204,9 @@ void tess_plan_simulate(const tess_uses *u, const tess_marks *m, const tess_rate
 /* Returns the seconds of a task of the list on one of `workers` workers, without help. */
 double tess_plan_seconds(const tess_uses *u, size_t task, const tess_rates *rates, int workers);
 
+/* Tasks from which on fewer amounts of slack are tried, and prices less exact: planning takes its time, too. */
+enum { TESS_MANY_TASKS = 10000, TESS_VERY_MANY_TASKS = 50000 };
+
 /* What the tasks of a list take where there is a GPU, in seconds, and what two levels, it and RAM, have and do. */
 typedef struct tess_times {
     const double *gpu, *cores; /* [task]: there; of a message, the first */

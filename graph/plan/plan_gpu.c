@@ -12,8 +12,8 @@
 /* Parts of the room: for tiles that come early and leave late, and for what lies unused between pieces of many sizes.
  */
 enum { LATE_PART = 32, BETWEEN_PART = 36 };
-enum { ALIGNED = 512 }; /* where tiles begin: what a small one takes beside its bytes */
-enum { ROUNDS = 200 };  /* of the prices' search */
+enum { ALIGNED = 512 };                   /* where tiles begin: what a small one takes beside its bytes */
+enum { ROUNDS = 200, OF_VERY_MANY = 40 }; /* of the prices' search */
 /* In which StarPU takes the GPU's memory for what is small. */
 enum { CHUNK = 32 << 20 };
 /* A copy of so few bytes takes as long as the link needs to begin: tiles of biases and gains stay, where all of them
@@ -161,8 +161,12 @@ static tess_status place(const tess_uses *u, tess_level *l, uint64_t largest, te
 tess_status tess_plan_gpu(const tess_uses *u, const tess_gpu_conf *conf, uint64_t fixed, tess_marks *m,
                           tess_gpu_placement *out)
 {
-    tess_level l = {
-        .homes = conf->all, .rounds = ROUNDS, .last_rounds = 2 * ROUNDS, .slacks = 1, .refuse = conf->refuse};
+    const bool many = u->tasks >= TESS_VERY_MANY_TASKS;
+    tess_level l = {.homes = conf->all,
+                    .rounds = many ? OF_VERY_MANY : ROUNDS,
+                    .last_rounds = many ? OF_VERY_MANY : 2 * ROUNDS, /* for the bound alone, which is said */
+                    .slacks = 1,
+                    .refuse = conf->refuse};
     *out = (tess_gpu_placement){.memory = conf->memory};
     tess_level_init(u, TESS_TIER_GPU, &l);
     prepare(u, conf, conf->all ? (fixed + fixed / 4 + CHUNK) / CHUNK * CHUNK : 0, m, &l, out);

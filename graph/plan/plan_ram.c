@@ -6,9 +6,6 @@
 #include "graph/plan/plan.h"
 #include <stdlib.h>
 
-/* Tasks from which on fewer amounts of slack are tried, and prices less exact: planning takes its time, too. */
-enum { MANY = 10000, VERY_MANY = 50000 };
-
 static bool role_in(unsigned roles, const tess_plan_tile *t)
 {
     return roles >> t->role & 1;
@@ -94,7 +91,7 @@ static void set_slacks(const tess_uses *u, const tess_place_conf *conf, uint64_t
     if (!asked && !l->rates) asked = l->room / 8;
     if (!asked && l->quick) asked = l->room / PART;
     if (asked) l->slack[l->slacks++] = asked < most ? asked : most;
-    const bool many = u->tasks >= MANY;
+    const bool many = u->tasks >= TESS_MANY_TASKS;
     for (uint64_t part = MOST_PART; !asked && part >= LEAST_PART; part -= many ? part / 2 : part > 4 ? part / 4 : 1)
         l->slack[l->slacks++] = l->room / part < most ? l->room / part : most;
     if (!l->slacks) l->slack[l->slacks++] = 0; /* there is no room at all */
@@ -149,9 +146,9 @@ tess_status tess_plan_ram(const tess_uses *u, const tess_place_conf *conf, uint6
 {
     tess_level l = {.homes = all, .workers = conf->workers, .rates = conf->rates.flops > 0 ? &conf->rates : NULL};
     tess_level_init(u, TESS_TIER_CPU, &l);
-    l.quick = u->tasks >= VERY_MANY;
-    l.rounds = u->tasks < MANY ? 100 : l.quick ? 12 : 30;
-    l.last_rounds = u->tasks < MANY ? 400 : l.quick ? 30 : 100;
+    l.quick = u->tasks >= TESS_VERY_MANY_TASKS;
+    l.rounds = u->tasks < TESS_MANY_TASKS ? 100 : l.quick ? 12 : 30;
+    l.last_rounds = u->tasks < TESS_MANY_TASKS ? 400 : l.quick ? 30 : 100;
     uint64_t *need = tess_alloc((u->tasks + 1) * sizeof *need);
     *out = (tess_placement){.largest_task = tess_level_needs(u, &l, m, need)};
     free(need);
