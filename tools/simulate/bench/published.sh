@@ -276,6 +276,20 @@ free="width, sequences, tensor (16)" why="14 bytes a parameter at rest, where it
     fewest 1t-ram "fewest V100s for 1T by stage 3 with RAM" 256 8 18 dgx2-v100 16 128 25600 160 1024 1 $ram
     fewest 2t-ram "fewest V100s for 2T by stage 3 with RAM" 512 20 36 dgx2-v100 16 254 25600 160 1024 1 $ram
     fewest 1t-drives "fewest V100s for 1T by stage 3 with drives" 16 1 2 dgx2-v100 16 128 25600 160 1024 1 $nvme
+    alone=1 fewest 2t-stage3-v100 "fewest V100s for 2T by stage 3 x tensor" 0 70 128 dgx2-v100 16 254 25600 160 1024 1 parallel.tensor=16 zero_optimization.stage=3 $rows
+    fewest 2t-drives "fewest V100s for 2T by stage 3 with drives" 32 1 3 dgx2-v100 16 254 25600 160 1024 1 $nvme
+    # Models that go on training on one GPU: what an epoch of 10M tokens takes, 64 sequences of 1024 a step.
+    tuned() { # NAME WHAT MACHINE LAYERS WIDTH HEADS SETTING...
+        asked_for "$1" || return 0
+        micros=8 estimated "$3" 1 1 "$4" "$5" "$6" 1024 8 "${@:7}" || { tail -n 1 error.txt; return 0; }
+        paper "$1" "$2: a step of 65,536 tokens, an epoch of 10M" "" "$(awk '/^time of a step/ { on = 1 }
+            on && /^  in all/ { printf "%.0f s, %.1f hours", $(NF - 1), 1e7 / 65536 * $(NF - 1) / 3600 }' said.txt)" ""
+    }
+    free="sequences (64, 8 at a time)" why="no time was published for one GPU"
+    tuned tuned-13b "13B on one V100 with 1.5 TB of RAM" v100 40 5120 40
+    tuned tuned-40b "40B on one V100 with 1.5 TB of RAM" v100 50 8192 64
+    tuned tuned-175b "175B on one V100 with RAM and drives" v100 96 12288 96 $nvme
+    tuned tuned-box "100B in a box with an RTX 4090 and a drive of 2 TB" box-24gb 55 12288 96 $nvme
     # Turing-NLG, quoted from memory: tensor parallelism of 4 with ZeRO, where it would have taken 16.
     if asked_for zero-17b; then
         free="layers, width, heads, sequences: quoted from memory" why="gradients and states are shared out, so that weights in bf16 alone are whole"
