@@ -350,11 +350,11 @@ extern tess_codelet tess_bundle[], tess_bundle_either[];   /* the latter of code
 
 /* ---- cross_entropy.c: the head and its loss ---- */
 /* logits = x w^T [+ b], loss = -log softmax(logits)[target], for a piece of rows and one tile of w at a time: columns
- * [first, first + out) of vocab. A target below 0 counts for nothing. Logits exist a block at a time; what they leave
- * behind is p, real: exp(logit - m), m the largest of its row and strip, and statistics, f32, `stats` of them a tile: m
- * and the sum of p of each strip and row, and each row's logit at its target. From all tiles' statistics come lse and
- * the loss, then p becomes dlogits, from which tess_linear_backward_weight makes dw and db, and dx, f32, adds up over
- * tiles. */
+ * [first, first + out) of vocab. A target below 0 counts for nothing. What logits leave behind is p, real: on a CPU,
+ * where they exist a block at a time, exp(logit - m), m the largest of its row and strip; on a GPU the logits
+ * themselves; and statistics, f32, `stats` of them a tile: m and the sum of exp(logit - m) of each strip and row, and
+ * each row's logit at its target. From all tiles' statistics come lse and the loss, then p becomes dlogits, from which
+ * tess_linear_backward_weight makes dw and db, and dx, f32, adds up over tiles. */
 typedef struct tess_cross_entropy_arg {
     int64_t rows, in;
     int64_t row; /* the first row of x and target that this task works on; their tiles may hold more */

@@ -26,7 +26,7 @@ typedef struct tess_graph_conf {
     tess_dtype dtype;      /* of activations and matrices; bf16 and fp16 matrices have fp32 masters */
     int64_t tile_rows;     /* rows (tokens) of an activation's tile, at most; 0: 1024 */
     int64_t tile_elements; /* the most elements of a parameter's tile, four times as many in a stack; 0: 2.5 Mi */
-    int64_t loss_rows;     /* the most rows whose logits exist at the same time; 0: 512 */
+    int64_t loss_rows;     /* the most rows whose logits exist at the same time, 2^29 of them at most; 0: 512 */
     int64_t loss_align;    /* each row of logits begins at a multiple of this many elements; 0: 1 */
     int64_t stripes;       /* the least number of tiles of a matrix with 2^18 elements or more; 0: 1 */
     tess_grid grid;        /* the ranks that share the model; zeros: this one alone */

@@ -1,12 +1,14 @@
-/* cross_entropy: logits block by block, in f32, of as many rows and columns as w->room holds; what they leave behind is
- * laid out as in cross_entropy.c. */
+/* cross_entropy: the tasks of cross_entropy.c, with statistics laid out as there. But p has the logits themselves,
+ * rounded as the library rounds them: they are written once, read for the statistics, and become dlogits in place. What
+ * is asked for the loss alone is made block by block, in as many rows and columns as w->room holds. */
 #include "codelets/shared/kernels.h"
 
 constexpr int STRIP = 512, THREADS = 256;
-constexpr size_t LOGITS = 32 << 20; /* bytes of a block of them: it stays in the device's cache */
-/* Columns of a block, of whole strips, so that it has 512 rows or more: with all columns of a large vocabulary it would
- * have 128, and each of its products would read all of W for them. */
+constexpr size_t LOGITS = 30 << 20; /* bytes of a block of them: it stays in the device's cache */
+/* Columns of a block, of whole strips, so that it has some hundred rows: with all columns of a large vocabulary each of
+ * its products would read all of W for a few. */
 constexpr int64_t COLUMNS = 16384;
+constexpr size_t BIAS = 64 << 10; /* of the room, before the block: where mm.cu has a bias */
 static_assert(COLUMNS % STRIP == 0, "a strip is one block's");
 constexpr int64_t ALIGN = 64; /* elements that the distance of rows is a multiple of: no fast kernel takes odd ones */
 
@@ -55,96 +57,108 @@ static float heat_of(const tess_cross_entropy_arg *a)
 /* ---- logits ------------------------------------------------------------------------------------------------------ */
 
 struct softening {
-    const float *logits = NULL; /* (rows here, out), ld apart */
-    const float *bias = NULL;   /* or NULL */
+    const void *logits = NULL; /* (rows here, out), ld apart */
     const int32_t *target = NULL;
     stats to = {};
-    void *p = NULL; /* or NULL; of these rows */
-    int64_t row = 0, rows = 0, out = 0, first = 0, ld = 0, p_ld = 0;
+    int64_t row = 0, rows = 0, out = 0, first = 0, ld = 0;
     int64_t strips = 0, jobs = 0; /* rows here x strips */
     float cap = 0;                /* 0: none */
     float heat = 1;
     softness soft = {};
 };
-TESS_DEVICE float logit_of(const softening &s, float product, int64_t column)
+TESS_DEVICE float logit_of(float product, float cap, float heat)
 {
-    float v = product + (s.bias ? s.bias[column] : 0);
-    if (s.cap > 0) v = s.cap * tanhf(v / s.cap);
-    return s.heat == 1 ? v : v / s.heat;
+    const float v = cap > 0 ? cap * tanhf(product / cap) : product;
+    return heat == 1 ? v : v / heat;
 }
 
-/* A warp a strip of a row: 16 logits a lane, read once. */
-template <tess_dtype T> TESS_KERNEL(THREADS) soften_kernel(softening s)
+/* K of n elements of a strip from i on; what is behind the last one is 0. */
+template <tess_dtype T, int K> TESS_DEVICE void load_of(float v[K], const void *strip, int i, int n)
 {
-    constexpr int EACH = STRIP / WARP;
+    if (i + K <= n) {
+        load<T, K>(v, strip, i);
+        return;
+    }
+    for (int k = 0; k < K; k++) v[k] = i + k < n ? value_at<T>(strip, i + k) : 0;
+}
+
+/* A warp a strip of a row, read once. */
+template <tess_dtype T, int K> TESS_KERNEL(THREADS) soften_kernel(softening s)
+{
+    constexpr int EACH = STRIP / WARP / K;
     const int64_t job = (int64_t)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
     if (job >= s.jobs) return; /* the whole warp */
     const int lane = (int)threadIdx.x % WARP;
-    const int64_t r = job / s.strips, strip = job % s.strips;
-    const int64_t c0 = strip * STRIP, n = s.out - c0 < STRIP ? s.out - c0 : STRIP;
-    const float *from = s.logits + r * s.ld + c0;
+    const int64_t r = job / s.strips, strip = job % s.strips, c0 = strip * STRIP;
+    const int n = (int)(s.out - c0 < STRIP ? s.out - c0 : STRIP);
+    const void *from = at(s.logits, r * s.ld + c0, T);
     const int64_t hit = s.target[s.row + r] - s.first - c0;
-    float v[EACH], top = -INFINITY, sum = 0;
+    float v[EACH][K], top = -INFINITY, sum = 0;
     bool odd = false; /* something that is not a number: a maximum would pass over it */
 #pragma unroll
-    for (int k = 0; k < EACH; k++) {
-        const int64_t i = lane + k * WARP;
-        v[k] = i < n ? logit_of(s, from[i], c0 + i) : -INFINITY;
-        top = fmaxf(top, v[k]);
-        odd |= v[k] != v[k];
-        if (i < n && i == hit && !s.soft.of) s.to.target[s.row + r] = v[k];
-    }
+    for (int e = 0; e < EACH; e++) load_of<T, K>(v[e], from, (e * WARP + lane) * K, n);
+#pragma unroll
+    for (int e = 0; e < EACH; e++)
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            const int i = (e * WARP + lane) * K + k;
+            float &x = v[e][k];
+            x = i < n ? logit_of(x, s.cap, s.heat) : -INFINITY;
+            top = fmaxf(top, x);
+            odd |= x != x;
+            if (i < n && i == hit && !s.soft.of) s.to.target[s.row + r] = x;
+        }
     for (int64_t i = lane; i < s.soft.count; i += WARP) {
         const int64_t at = s.soft.of[(s.row + r) * 2 * s.soft.count + i] - s.first - c0;
-        if (at >= 0 && at < n) s.to.target[(s.row + r) * s.soft.count + i] = logit_of(s, from[at], c0 + at);
+        if (at >= 0 && at < n)
+            s.to.target[(s.row + r) * s.soft.count + i] = logit_of(value_at<T>(from, at), s.cap, s.heat);
     }
     top = warp_max(top);
 #pragma unroll
-    for (int k = 0; k < EACH; k++) {
-        const int64_t i = lane + k * WARP;
-        v[k] = i < n ? tess_power_of_2((v[k] - top) * TESS_LOG2_E) : 0;
-        sum += v[k];
-        if (s.p && i < n) put_at<T>(s.p, r * s.p_ld + c0 + i, v[k]);
-    }
+    for (int e = 0; e < EACH; e++)
+#pragma unroll
+        for (int k = 0; k < K; k++)
+            sum += (e * WARP + lane) * K + k < n ? tess_power_of_2((v[e][k] - top) * TESS_LOG2_E) : 0;
     sum = warp_sum(odd ? NAN : sum);
     if (lane > 0) return;
     s.to.top[strip * s.rows + s.row + r] = top;
     s.to.sum[strip * s.rows + s.row + r] = fabsf(top) < INFINITY ? sum : NAN;
 }
 
-/* Softens the logits of these columns, which are at `logits`, of all rows from s.row on. */
+/* The statistics of these columns' logits, of all rows from s.row on. */
 template <tess_dtype T> static void soften(const tess_work *w, softening s, int64_t column, int64_t rows)
 {
     const tess_cross_entropy_arg *a = arg_of(w);
     const int64_t strip = column / STRIP * a->rows;
+    const bool wide = s.ld % WIDE == 0 && aligned(s.logits);
     s.target = (const int32_t *)w->buf[1].ptr + a->row;
     s.to = stats_at(buffer(w, 3), a->rows, a->out);
     s.to.top += strip, s.to.sum += strip;
-    if (a->bias) s.bias = (const float *)buffer(w, 5 + a->grad) + column;
-    if (a->grad) s.p = (char *)w->buf[5].ptr + (s.row * apart(a) + column) * (int64_t)tess_dtype_size(T);
-    s.rows = a->rows, s.first = a->first + column, s.p_ld = apart(a), s.cap = a->cap;
+    s.rows = a->rows, s.first = a->first + column, s.cap = a->cap;
     s.heat = heat_of(a), s.soft = soft_of(w, 5 + a->grad + a->bias);
     s.strips = strips_of(s.out), s.jobs = rows * s.strips;
-    launch(w, soften_kernel<T>, blocks_of(s.jobs, THREADS / WARP), THREADS, 0, s);
+    launch(w, wide ? soften_kernel<T, WIDE> : soften_kernel<T, 1>, blocks_of(s.jobs, THREADS / WARP), THREADS, 0, s);
 }
 
-/* x, target, w, stats, scratch[, p][, b][, soft]. The rows of a column's blocks come one after the other, while their
- * part of W is in the cache. */
+/* x, target, w, stats, scratch[, p][, b][, soft]. Where p keeps them, all logits are one product; else the rows of a
+ * column's blocks come one after the other, while their part of W is in the cache. */
 template <tess_dtype T> static void cross_entropy_logits_body(const tess_work *w)
 {
     const tess_cross_entropy_arg *a = arg_of(w);
-    const int64_t size = (int64_t)tess_dtype_size(T), out = a->out < COLUMNS ? a->out : COLUMNS;
-    const char *x = (const char *)w->buf[0].ptr + a->row * a->in * size, *weight = (const char *)w->buf[2].ptr;
-    const int64_t ld = blocks_of(out, ALIGN) * ALIGN, most = (int64_t)(LOGITS / sizeof(float)) / ld / 128 * 128;
-    float *logits = (float *)room_of(w, LOGITS);
-    for (int64_t c = 0; logits && c < a->out; c += COLUMNS)
+    const int64_t columns = a->grad || a->out < COLUMNS ? a->out : COLUMNS;
+    const int64_t ld = a->grad ? apart(a) : blocks_of(columns, ALIGN) * ALIGN;
+    const int64_t most = a->grad ? a->rows : (int64_t)(LOGITS / tess_dtype_size(T)) / ld / 128 * 128;
+    const float *bias = a->bias ? (const float *)w->buf[5 + a->grad].ptr : NULL;
+    char *room = (char *)room_of(w, BIAS + (a->grad ? 0 : LOGITS));
+    for (int64_t c = 0; room && c < a->out; c += columns)
         for (int64_t r = 0; r < a->rows; r += most) {
             softening s = {};
             const int64_t rows = a->rows - r < most ? a->rows - r : most;
-            s.logits = logits, s.row = r, s.out = a->out - c < COLUMNS ? a->out - c : COLUMNS, s.ld = ld;
-            tess_cuda_mm d = {rows, s.out, a->in, a->in, a->in, ld, T, TESS_F32};
-            d.tb = true;
-            tess_cuda_mm_run(w, &d, x + r * a->in * size, weight + c * a->in * size, logits);
+            void *to = a->grad ? w->buf[5].ptr : room + BIAS;
+            s.logits = to, s.row = r, s.out = a->out - c < columns ? a->out - c : columns, s.ld = ld;
+            tess_cuda_mm d = {rows, s.out, a->in, a->in, a->in, ld, T, T};
+            d.tb = true, d.bias = bias ? bias + c : NULL;
+            tess_cuda_mm_run(w, &d, at(w->buf[0].ptr, (a->row + r) * a->in, T), at(w->buf[2].ptr, c * a->in, T), to);
             soften<T>(w, s, c, rows);
         }
 }
@@ -159,42 +173,58 @@ struct statistics {
     int64_t first; /* of them */
 };
 
-/* Running over groups of tiles: of each row the largest logit, the sum of exponentials relative to it, and the logit at
- * the target, or the sum of share (logit - log share) of soft ones. */
+/* Running over groups of tiles: of each row the largest logit, the sum of exponentials relative to it, in the end the
+ * log of all exponentials in its place, and the logit at the target, or the sum of share (logit - log share) of soft
+ * ones. */
 struct running {
     double *top, *sum, *target;
 };
 
+/* Adds a sum of exponentials that are relative to m. */
+TESS_DEVICE void merge(double *top, double *sum, double m, double all)
+{
+    if (m > *top) {
+        *sum = *sum * exp(*top - m) + all;
+        *top = m;
+    } else
+        *sum += all * exp(m - *top);
+}
+
+/* A warp's lanes have a row each, and the warps of a block some strips of these rows each. */
 TESS_KERNEL(THREADS)
 merge_kernel(statistics s, running to, const int32_t *target, tess_cross_entropy_arg a, softness soft)
 {
-    const int64_t r = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (r >= a.rows) return;
-    double top = s.first ? to.top[r] : -INFINITY, sum = s.first ? to.sum[r] : 0;
-    double softly = s.first && soft.of ? to.target[r] : 0;
-    for (int j = 0; j < s.tiles; j++) {
+    constexpr int WARPS = THREADS / WARP;
+    TESS_SHARED(double, tops, [WARPS][WARP]);
+    TESS_SHARED(double, sums, [WARPS][WARP]);
+    const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
+    const int64_t r = (int64_t)blockIdx.x * WARP + lane;
+    const bool goes_on = s.first && warp == 0 && r < a.rows;
+    double top = goes_on ? to.top[r] : -INFINITY, sum = goes_on ? to.sum[r] : 0;
+    double softly = goes_on && soft.of ? to.target[r] : 0;
+    for (int j = 0; j < s.tiles && r < a.rows; j++) {
         const int64_t begin = (s.first + j) * a.tile_out, left = a.vocab - begin;
         const int64_t columns = left < a.tile_out ? left : a.tile_out, strips = (columns + STRIP - 1) / STRIP;
-        const float *tops = s.tile[j], *sums = tops + strips * a.rows;
-        for (int64_t i = 0; i < strips; i++) {
-            const double m = tops[i * a.rows + r], all = sums[i * a.rows + r];
-            if (m > top) {
-                sum = sum * exp(top - m) + all;
-                top = m;
-            } else
-                sum += all * exp(m - top);
-        }
-        for (int64_t i = 0; i < soft.count && target[r] >= 0; i++) {
+        const float *of = s.tile[j], *logit = of + 2 * strips * a.rows;
+        for (int64_t i = warp; i < strips; i += WARPS)
+            merge(&top, &sum, of[i * a.rows + r], of[(strips + i) * a.rows + r]);
+        for (int64_t i = 0; i < soft.count && warp == 0 && target[r] >= 0; i++) {
             const int64_t token = soft.of[2 * r * soft.count + i];
             const double share = share_of(soft, r, i);
             if (token < begin || token >= begin + columns || !(share > 0)) continue;
-            softly += share * (sums[strips * a.rows + r * soft.count + i] - log(share));
+            softly += share * (logit[r * soft.count + i] - log(share));
         }
-        if (!soft.of && target[r] >= begin && target[r] < begin + columns) to.target[r] = sums[strips * a.rows + r];
+        if (!soft.of && warp == 0 && target[r] >= begin && target[r] < begin + columns) to.target[r] = logit[r];
     }
+    tops[warp][lane] = top;
+    sums[warp][lane] = sum;
+    __syncthreads();
+    if (warp > 0 || r >= a.rows) return;
+    for (int k = 1; k < WARPS; k++)
+        if (sums[k][lane] != 0) merge(&top, &sum, tops[k][lane], sums[k][lane]);
     if (soft.of) to.target[r] = softly;
     to.top[r] = top;
-    to.sum[r] = sum;
+    to.sum[r] = s.first + s.tiles < a.tiles ? sum : top + log(sum);
 }
 
 /* lse of each row, and the loss of all: one block, a tree. */
@@ -206,7 +236,7 @@ loss_kernel(running of, const int32_t *target, float *lse, double *loss, int64_t
     const int t = (int)threadIdx.x;
     double sum = 0, count = 0, hit = 0;
     for (int64_t r = t; r < rows; r += THREADS) {
-        const double all = of.top[r] + log(of.sum[r]);
+        const double all = of.sum[r];
         lse[r] = (float)all;
         if (target[r] < 0) continue;
         sum += weight * (all - of.target[r]);
@@ -238,7 +268,7 @@ score_kernel(running of, const int32_t *target, float *lse, float *scores, tess_
     const int64_t end = from + a.sequence < a.rows ? from + a.sequence : a.rows;
     double sum = 0, count = 0;
     for (int64_t r = (from > 0 ? from : 0) + t; r < end; r += THREADS) {
-        const double all = of.top[r] + log(of.sum[r]);
+        const double all = of.sum[r];
         lse[r] = (float)all;
         if (target[r] < 0) continue;
         sum += of.target[r] - all;
@@ -269,7 +299,7 @@ template <tess_dtype T> static void cross_entropy_rows_body(const tess_work *w)
         s.first = first;
         for (; s.tiles < TILES && first + s.tiles < a->tiles; s.tiles++)
             s.tile[s.tiles] = (const float *)w->buf[3 + first + s.tiles].ptr;
-        launch(w, merge_kernel, blocks_of(a->rows, THREADS), THREADS, 0, s, to, target, *a,
+        launch(w, merge_kernel, blocks_of(a->rows, WARP), THREADS, 0, s, to, target, *a,
                soft_of(w, 3 + (unsigned)a->tiles));
     }
     if (a->sequence) {
@@ -305,38 +335,41 @@ TESS_DEVICE float cap_slope(float capped, float cap)
     return 1 - part * part;
 }
 
-/* p becomes dlogits; a warp a strip of a row. */
+/* The logits in p become dlogits; a warp a strip of a row. */
 template <tess_dtype T, int K> TESS_KERNEL(THREADS) scale_kernel(scaling s, int64_t strips)
 {
     const int64_t job = (int64_t)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
     const int64_t r = job / strips, strip = job % strips, c0 = strip * STRIP;
     if (r >= s.rows) return;
-    const int64_t end = c0 + STRIP < s.out ? c0 + STRIP : s.out, hit = s.target[r] < 0 ? -1 : s.target[r] - s.first;
-    const float top = s.of.top[strip * s.rows + r];
-    const float loss_scale = s.scores ? -s.scores[(s.row + r) / s.sequence * 2] : s.loss_scale;
-    const float factor = s.target[r] < 0 ? 0 : expf(top - s.lse[r]) * loss_scale;
-    for (int64_t c = c0 + threadIdx.x % WARP * K; c < end; c += WARP * K) {
+    const int n = (int)(s.out - c0 < STRIP ? s.out - c0 : STRIP), lane = (int)threadIdx.x % WARP;
+    const bool counts = s.target[r] >= 0;
+    const int64_t hit = s.soft.of ? -1 : s.target[r] - s.first - c0;
+    const float loss_scale = s.scores ? -s.scores[(s.row + r) / s.sequence * 2] : s.loss_scale, lse = s.lse[r];
+    void *p = at(s.p, r * s.ld + c0, T);
+#pragma unroll 2
+    for (int i = lane * K; i < n; i += WARP * K) {
         float v[K];
-        load<T, K>(v, s.p, r * s.ld + c);
+        load_of<T, K>(v, p, i, n);
 #pragma unroll
         for (int k = 0; k < K; k++) {
-            const float slope =
-                s.cap > 0 ? cap_slope(c + k == hit && !s.soft.of ? s.of.target[r] : top + logf(fmaxf(v[k], 1.2e-38f)),
-                                      s.cap / s.heat)
-                          : 1;
-            v[k] *= factor * slope;
-            if (c + k == hit && !s.soft.of) v[k] = (expf(s.of.target[r] - s.lse[r]) - 1) * loss_scale * slope;
+            const float logit = logit_of(v[k], s.cap, s.heat);
+            const float slope = s.cap > 0 ? cap_slope(logit, s.cap / s.heat) : 1;
+            const float share = tess_power_of_2((logit - lse) * TESS_LOG2_E) - (i + k == hit ? 1.0f : 0.0f);
+            v[k] = counts ? share * loss_scale * slope : 0;
         }
-        store<T, K>(s.p, r * s.ld + c, v);
+        if (i + K <= n)
+            store<T, K>(p, i, v);
+        else
+            for (int k = 0; i + k < n; k++) put_at<T>(p, i + k, v[k]);
     }
-    if (!s.soft.of || s.target[r] < 0) return; /* the whole warp */
+    if (!s.soft.of || !counts) return; /* the whole warp */
     __syncwarp();
-    for (int64_t i = threadIdx.x % WARP; i < s.soft.count; i += WARP) {
-        const int64_t at = s.soft.of[2 * r * s.soft.count + i] - s.first;
-        if (at < c0 || at >= end) continue;
+    for (int64_t i = lane; i < s.soft.count; i += WARP) {
+        const int64_t at = s.soft.of[2 * r * s.soft.count + i] - s.first - c0;
+        if (at < 0 || at >= n) continue;
         const float logit = s.of.target[r * s.soft.count + i];
         const float slope = s.cap > 0 ? cap_slope(logit, s.cap / s.heat) : 1;
-        put_at<T>(s.p, r * s.ld + at, (expf(logit - s.lse[r]) - share_of(s.soft, r, i)) * loss_scale * slope);
+        put_at<T>(p, at, (expf(logit - lse) - share_of(s.soft, r, i)) * loss_scale * slope);
     }
 }
 
@@ -362,7 +395,7 @@ template <tess_dtype T> static void cross_entropy_gradient_body(const tess_work 
                        a->sequence,
                        heat_of(a),
                        soft_of(w, 4 + 2 * !a->ends + (a->sequence > 0))};
-    const bool wide = a->out % WIDE == 0 && s.ld % WIDE == 0 && aligned(p);
+    const bool wide = s.ld % WIDE == 0 && aligned(p);
     launch(w, wide ? scale_kernel<T, WIDE> : scale_kernel<T, 1>, blocks_of(jobs, THREADS / WARP), THREADS, 0, s,
            strips);
     if (a->ends) return;
@@ -406,7 +439,7 @@ TESS_KERNEL(THREADS) likeliest_kernel(likelihood a)
     if (r >= a.rows) return; /* the whole warp */
     const int lane = (int)threadIdx.x % WARP;
     float *const row = a.to + r * (2 + 2 * a.most), *const logit = row + 2;
-    const float *from = a.logits.logits + r * a.logits.ld;
+    const float *from = (const float *)a.logits.logits + r * a.logits.ld;
     for (int64_t i = lane; i < 2 + 2 * a.most && a.fresh; i += WARP)
         row[i] = i == 1 ? 0 : i < 2 + a.most ? -INFINITY : -1;
     __syncwarp();
@@ -414,7 +447,7 @@ TESS_KERNEL(THREADS) likeliest_kernel(likelihood a)
     bool odd = false;
     for (int64_t c = 0; c < a.logits.out; c += WARP) {
         const int64_t i = c + lane;
-        float v = i < a.logits.out ? logit_of(a.logits, from[i], i) : -INFINITY;
+        float v = i < a.logits.out ? logit_of(from[i], a.logits.cap, 1) : -INFINITY;
         odd |= v != v;
         if (v > top) {
             sum = sum * expf(top - v) + 1;
@@ -453,9 +486,8 @@ template <tess_dtype T> static void cross_entropy_likeliest_body(const tess_work
             l.to = (float *)w->buf[2].ptr + r * (2 + 2 * a->soft);
             s.logits = logits, s.out = all - c < COLUMNS ? all - c : COLUMNS, s.ld = ld, s.first = a->first + c;
             s.cap = a->cap;
-            if (a->bias) s.bias = (const float *)w->buf[4].ptr + c;
             tess_cuda_mm d = {l.rows, s.out, a->in, a->in, a->in, ld, T, TESS_F32};
-            d.tb = true;
+            d.tb = true, d.bias = a->bias ? (const float *)w->buf[4].ptr + c : NULL;
             tess_cuda_mm_run(w, &d, x + r * a->in * size, weight + c * a->in * size, logits);
             launch(w, likeliest_kernel, blocks_of(l.rows, THREADS / WARP), THREADS, 0, l);
         }

@@ -320,15 +320,16 @@ static void run_biased(const tess_work *w, const tess_cuda_mm *d, const void *a,
         map(w, biased<TESS_F32>{c, d->bias, d->n, d->ldc}, d->m * d->n, true);
 }
 
-/* Of a deep product with a small C that has a ragged k, the part of k in whole blocks; else 0. Without parts of k side
- * by side (schemes_of) C has fewer tiles than the GPU multiprocessors: of the head's dx, 2048 x 768 from 50257, 48 of
- * 128 x 256 for an H100's 132. The ragged end comes after, which reads and writes C in fp32 once more: 700 / k of the
- * time. */
+/* Of a deep product that has a ragged k, the part of k in whole blocks; else 0: where rows of A lie along k, whose end
+ * is then at no multiple of 16 bytes, as of the head's dx, or C is small. Without parts of k side by side (schemes_of)
+ * it has fewer tiles than the GPU multiprocessors: 2048 x 768 has 48 of 128 x 256 for an H100's 132. The ragged end
+ * comes after, which reads and writes C in fp32 once more: 700 / k of the time. */
 static int64_t whole_blocks(const tess_cuda_mm *d)
 {
     const int64_t tiles = blocks_of(d->m, 128) * blocks_of(d->n, 256);
-    return d->batch == 1 && d->k % RAGGED && d->k >= DEEP && tiles < 132 && d->out == TESS_F32 ? d->k / RAGGED * RAGGED
-                                                                                               : 0;
+    return d->batch == 1 && d->k % RAGGED && d->k >= DEEP && (tiles < 132 || !d->ta) && d->out == TESS_F32
+               ? d->k / RAGGED * RAGGED
+               : 0;
 }
 
 /* ---- a quantized B ----------------------------------------------------------------------------------------------- */

@@ -12,7 +12,8 @@
  * twice. dx adds up tile by tile in fp32 and is rounded once. */
 #include "graph/ops/lowering.h"
 
-enum { SETS = 2 };
+enum { SETS = 2, LARGE = 2048 };
+#define MOST_LOGITS ((int64_t)1 << 29) /* of a piece: 1 GiB in 16 bits */
 
 /* What ops of a head are made of. */
 struct head {
@@ -32,6 +33,14 @@ struct set {
     tess_tile *lse, *dx; /* f32: (rows), (rows, in) */
 };
 
+/* Rows of a piece. The whole of w decides, and no cap: pieces are what dw adds up over, on ranks that have parts of w
+ * too. */
+static int64_t piece_rows(const tess_tensor *w)
+{
+    const int64_t most = tess_loss_rows(w->g), fit = MOST_LOGITS / w->cut->whole[0] / 512 * 512;
+    return fit > 0 && fit < most ? fit : most;
+}
+
 static tess_status infer_head(tess_node *n)
 {
     const tess_tensor *x = n->in[0], *w = n->in[1], *b = n->in[3], *targets = n->in[2];
@@ -42,9 +51,9 @@ static tess_status infer_head(tess_node *n)
     if (w->cut->tiles > TESS_MOST_USES - 3)
         return tess_shape_error(n, "w is cut into %lld tiles, which is too many (raise tile_elements)",
                                 (long long)w->cut->tiles);
-    if (!tess_fits_tile(tess_loss_rows(n->out->g), w->cut->tile_rows + tess_loss_align(n->out->g) - 1))
+    if (!tess_fits_tile(piece_rows(w), w->cut->tile_rows + tess_loss_align(n->out->g) - 1))
         return tess_shape_error(n, "logits of %lld rows of x and %lld of w are too large a tile (lower loss_rows)",
-                                (long long)tess_loss_rows(n->out->g), (long long)w->cut->tile_rows);
+                                (long long)piece_rows(w), (long long)w->cut->tile_rows);
     if (b && !tess_is_param(b, w->dim[0], 1)) return tess_shape_error(n, "the bias must be (V)");
     if (b && b->cut->tile_rows != w->cut->tile_rows) return tess_shape_error(n, "the bias is cut otherwise than w");
     tess_limit_ids(n->in[2], INT32_MIN, w->cut->whole[0] - 1, w->name);
@@ -132,17 +141,18 @@ struct ring {
 /* Rows of a piece of row tile i. */
 static int64_t most_rows(tess_lower *L, const tess_node *n, int i)
 {
-    const int64_t all = tess_rows(L, n->in[0], i), most = tess_loss_rows(n->out->g);
+    const int64_t all = tess_rows(L, n->in[0], i), most = piece_rows(n->in[1]);
     return all < most ? all : most;
 }
 
-/* The set of a piece of at most `rows` rows. */
+/* The set of a piece of at most `rows` rows. Large ones are a GPU's, which has one after the other in any case, since
+ * they add to the same dw: one set, in the room of two of half as many rows. */
 static struct set *next_set(tess_lower *L, const tess_node *n, int64_t rows)
 {
     struct ring *ring = tess_node_room(L, n, sizeof *ring);
-    if (!ring->turn)
-        for (int k = 0; k < SETS; k++) make_set(L, n, rows, &ring->set[k]);
-    return &ring->set[ring->turn++ % SETS];
+    const int sets = rows > LARGE ? 1 : SETS;
+    for (int k = 0; k < sets && !ring->turn; k++) make_set(L, n, rows, &ring->set[k]);
+    return &ring->set[ring->turn++ % sets];
 }
 
 /* A task's argument for tile j, but for what only one kind of them has. */

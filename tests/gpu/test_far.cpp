@@ -227,7 +227,7 @@ TEST(attention)
     }
 }
 
-/* Rows of probabilities that lie half a GiB apart. */
+/* Rows of logits that lie half a GiB apart. */
 TEST(cross_entropy)
 {
     enum { ROWS = 6, IN = 16, OUT = 24 };

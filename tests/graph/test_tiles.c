@@ -29,6 +29,63 @@ TEST(tiles_are_even_and_of_whole_panels)
     }
 }
 
+/* A piece of the head has no more rows than make 2^29 logits, whatever is asked for. */
+TEST(pieces_have_the_rows_that_a_vocabulary_leaves)
+{
+    enum { SEQUENCES = 4, LENGTH = 1024 };
+    static const struct {
+        int64_t vocab, asked, parts;
+    } head[] = {{101, 8192, 1}, {1 << 17, 8192, 1}, {1 << 18, 8192, 2}, {1 << 18, 1024, 4}, {400000, 8192, 4}};
+    OK(tess_start(&TESS_MACHINE_DEFAULT));
+    for (size_t k = 0; k < sizeof head / sizeof *head; k++) {
+        tess_graph *g = tess_graph_new(&(tess_graph_conf){.tile_rows = SEQUENCES * LENGTH, .loss_rows = head[k].asked});
+        tess_tensor *ids = tess_input(g, "ids", SEQUENCES, LENGTH),
+                    *targets = tess_input(g, "targets", SEQUENCES, LENGTH);
+        tess_tensor *x = tess_embedding(ids, tess_param(g, "table", 8, 2, TESS_ZERO), NULL);
+        tess_step *s;
+        tess_tensor *w = tess_param(g, "head", head[k].vocab, 2, TESS_ZERO);
+        OK(tess_step_new(tess_cross_entropy(x, w, NULL, targets), &(tess_step_conf){.micro = 1}, &s));
+        CHECK_EQ(tess_step_loss_parts(s), head[k].parts);
+        tess_step_free(s);
+        tess_graph_free(g);
+    }
+    tess_stop();
+}
+
+/* Large pieces have one set of tiles, which each waits for; small ones have two. */
+TEST(large_pieces_of_a_head_are_as_small_ones)
+{
+    enum { SEQUENCES = 7, LENGTH = 1024, TOKENS = SEQUENCES * LENGTH };
+    static int32_t ids[TOKENS], targets[TOKENS];
+    static float dw[2][V * C];
+    double loss[2], off = 0, size = 0;
+    OK(tess_start(&TESS_MACHINE_DEFAULT));
+    for (int i = 0; i < TOKENS; i++) ids[i] = (i * 37 + i / 7) % V, targets[i] = i % 9 == 4 ? -100 : (i * 53 + 11) % V;
+    for (int k = 0; k < 2; k++) {
+        tess_graph *g = tess_graph_new(&(tess_graph_conf){.tile_rows = TOKENS, .loss_rows = k ? 2100 : 100});
+        tess_tensor *id = tess_input(g, "ids", SEQUENCES, LENGTH),
+                    *target = tess_input(g, "targets", SEQUENCES, LENGTH);
+        tess_tensor *x = tess_embedding(id, tess_param(g, "table", V, C, TESS_NORMAL(0.5f)), NULL);
+        tess_tensor *w = tess_param(g, "head", V, C, TESS_NORMAL(0.3f));
+        tess_step_result r = {0};
+        tess_step *s;
+        OK(tess_step_new(tess_cross_entropy(x, w, NULL, target),
+                         &(tess_step_conf){.train = true, .micro = 1, .keep_gradients = true}, &s));
+        OK(tess_graph_init(g, 5));
+        OK(tess_step_feed(s, id, ids));
+        OK(tess_step_feed(s, target, targets));
+        OK(tess_step_run(s, &(tess_step_input){.seed = 1}, &r));
+        OK(tess_step_gradient(s, w, dw[k]));
+        loss[k] = r.loss;
+        tess_step_free(s);
+        tess_graph_free(g);
+    }
+    tess_stop();
+    for (int i = 0; i < V * C; i++) off += pow(dw[1][i] - dw[0][i], 2), size += pow(dw[0][i], 2);
+    CHECK_NEAR(loss[1], loss[0], 1e-9 * loss[0]);
+    CHECK(sqrt(off / size) < 1e-6);
+}
+
 /* ---- a network of wide linears ---- */
 
 struct net {

@@ -8,23 +8,17 @@ static void targets(int64_t n, int64_t vocab)
     for (int64_t i = 0; i < n; i += 7) p[i] = -100;
 }
 
-/* What exp(logit - m) can be. */
-static void positive(void *p, int64_t i, tess_dtype t)
+/* What logits, and what comes of them, may be off by where a body rounds them. */
+static double rounded_by(tess_dtype t)
 {
-    const float x = fabsf((float)op_value(p, i, (int)t)) + 1e-3f;
-    if (t == TESS_BF16)
-        ((tess_bf16 *)p)[i] = tess_to_bf16(x);
-    else if (t == TESS_F16)
-        ((tess_f16 *)p)[i] = tess_to_f16(x);
-    else
-        ((float *)p)[i] = x;
+    return t == TESS_BF16 ? 2e-2 : t == TESS_F16 ? 4e-3 : 1e-5;
 }
 
-/* `apart`: rows of p are a multiple of 64 apart. */
-static void cross_entropy_tasks(bool apart)
+/* The statistics alone. `apart`: rows of p are a multiple of 64 apart. */
+static void logits_of_tiles(bool apart)
 {
     enum { ROWS = 45, IN = 24, TILE = 640, VOCAB = 1531, AT = 3 };
-    for (int64_t tile = 0; tile < 3; tile++) OP_EACH(t) for (int kind = apart ? 2 : 0; kind < 6; kind++)
+    for (int64_t tile = 0; tile < 3; tile++) OP_EACH(t) for (int kind = 0; kind < 4; kind++)
         {
             const int64_t first = tile * TILE, columns = VOCAB - first < TILE ? VOCAB - first : TILE;
             const int64_t ld = apart ? (columns + 63) / 64 * 64 : columns;
@@ -37,27 +31,94 @@ static void cross_entropy_tasks(bool apart)
                                         .tiles = 3,
                                         .tile_out = TILE,
                                         .vocab = VOCAB,
-                                        .cap = kind < 4 ? 0 : 1.5f,
-                                        .bias = kind & 1,
-                                        .grad = kind > 1,
-                                        .acc = kind & 1};
+                                        .cap = kind > 1 ? 1.5f : 0,
+                                        .bias = kind & 1};
             const int64_t stats = (int64_t)(tess_cross_entropy_stats(ROWS, columns) / sizeof(float));
             op_drawn("x", (ROWS + AT) * IN, t, 0.5), targets(ROWS + AT, VOCAB), op_drawn("w", columns * IN, t, 0.5);
-            op_any("stats", stats, TESS_F32, true);
+            op_any("stats", stats, TESS_F32, true), op_within(rounded_by(t));
             op_scratch((int64_t)tess_cross_entropy_scratch());
-            if (a.grad) op_any("p", ROWS * ld, t, false);
             if (a.bias) op_drawn("b", columns, TESS_F32, 1);
             op_run(&tess_cross_entropy_logits[t], &a);
-
-            op_env.loss_scale[0] = 0.01f;
-            void *p = op_any("p", ROWS * ld, t, true);
-            op_draw(p, ROWS * ld, t, 1);
-            for (int64_t i = 0; i < ROWS * ld; i++) positive(p, i, t);
-            op_drawn("stats", stats, TESS_F32, 1), op_drawn("lse", ROWS, TESS_F32, 1), targets(ROWS + AT, VOCAB);
-            a.ends = kind == 3;
-            if (!a.ends) op_drawn("w", columns * IN, t, 1), op_any("dx", ROWS * IN, TESS_F32, a.acc);
-            op_run(&tess_cross_entropy_gradient[t], &a);
         }
+}
+
+/* From x to dlogits and dx as one bundle, since what is in p on the way is each body's own. */
+enum { HEAD_TILES = 3, HEAD_PARTS = 2 * HEAD_TILES + 1 };
+static void soft(int64_t places, int64_t count, int64_t vocab);
+static void whole_head(const tess_cross_entropy_arg *of, tess_dtype t, int64_t all, int64_t soft_places, bool apart)
+{
+    static tess_cross_entropy_arg a[HEAD_PARTS];
+    static uint16_t buf[HEAD_PARTS][10];
+    static tess_bundle_part part[HEAD_PARTS];
+    const int64_t rows = of->rows, in = of->in;
+    const uint16_t x = 0, target = 1, scratch = 2, lse = 3, loss = 4;
+    unsigned n[HEAD_PARTS] = {0};
+    uint16_t next = 5, more = 0, dx = 0, scores = 0, w[HEAD_TILES], stats[HEAD_TILES], p[HEAD_TILES], b = 0;
+    op_env.loss_scale[0] = 0.01f;
+    op_drawn("x", all * in, t, 0.5), targets(all, of->vocab), op_scratch((int64_t)tess_cross_entropy_scratch());
+    op_any("lse", all, TESS_F32, true), op_within(rounded_by(t));
+    if (of->sequence)
+        op_any("scores", 2 * (all / of->sequence), TESS_F32, false);
+    else
+        op_any("losses", 2 * of->losses, OP_DOUBLE, false);
+    op_within(rounded_by(t));
+    if (!of->ends) op_any("dx", rows * in, TESS_F32, false), op_within(rounded_by(t)), dx = next++;
+    if (of->sequence) op_drawn("dscores", 2 * (all / of->sequence), TESS_F32, 1), scores = next++;
+    if (of->soft) soft(soft_places, of->soft, of->vocab), more = next++;
+#define USE(k, buffer) buf[k][n[k]++] = buffer
+    for (int j = 0; j < HEAD_TILES; j++) {
+        const int64_t first = j * of->tile_out, left = of->vocab - first;
+        a[j] = *of;
+        a[j].first = first, a[j].out = left < of->tile_out ? left : of->tile_out, a[j].grad = true;
+        const int64_t ld = apart ? (a[j].out + 63) / 64 * 64 : a[j].out;
+        a[j].ld = apart ? ld : 0;
+        op_drawn("w", a[j].out * in, t, 0.5), w[j] = next++;
+        op_scratch((int64_t)tess_cross_entropy_stats(rows, a[j].out) + (of->soft ? of->soft * rows * 4 : 0)),
+            stats[j] = next++;
+        op_any("p", rows * ld, t, false), op_within(rounded_by(t)), p[j] = next++;
+        if (of->bias) op_drawn("b", a[j].out, TESS_F32, 1), b = next++;
+        USE(j, x), USE(j, target), USE(j, w[j]), USE(j, stats[j]), USE(j, scratch), USE(j, p[j]);
+        if (of->bias) USE(j, b);
+        if (of->soft) USE(j, more);
+        part[j] = (tess_bundle_part){&tess_cross_entropy_logits[t], &a[j], buf[j], n[j]};
+    }
+    const int at = HEAD_TILES;
+    a[at] = *of;
+    USE(at, target), USE(at, lse), USE(at, loss);
+    for (int j = 0; j < HEAD_TILES; j++) USE(at, stats[j]);
+    if (of->soft) USE(at, more);
+    part[at] = (tess_bundle_part){&tess_cross_entropy_rows[TESS_F32], &a[at], buf[at], n[at]};
+    for (int j = 0; j < HEAD_TILES; j++) {
+        const int k = at + 1 + j;
+        a[k] = a[j];
+        a[k].acc = j > 0;
+        USE(k, p[j]), USE(k, stats[j]), USE(k, lse), USE(k, target);
+        if (!of->ends) USE(k, w[j]), USE(k, dx);
+        if (of->sequence) USE(k, scores);
+        if (of->soft) USE(k, more);
+        part[k] = (tess_bundle_part){&tess_cross_entropy_gradient[t], &a[k], buf[k], n[k]};
+    }
+#undef USE
+    op_run(&tess_bundle[t], &(tess_bundle_arg){HEAD_PARTS, part});
+}
+
+static void heads(void)
+{
+    enum { ROWS = 45, IN = 24, TILE = 640, VOCAB = 1531, AT = 3 };
+    OP_EACH(t) for (int kind = 0; kind < 8; kind++)
+    {
+        const tess_cross_entropy_arg a = {.rows = ROWS,
+                                          .in = IN,
+                                          .row = AT,
+                                          .tiles = HEAD_TILES,
+                                          .tile_out = TILE,
+                                          .vocab = VOCAB,
+                                          .losses = 1,
+                                          .cap = kind & 2 ? 1.5f : 0,
+                                          .bias = kind & 1,
+                                          .ends = kind == 6};
+        whole_head(&a, t, ROWS + AT, 0, kind & 4);
+    }
 }
 
 /* `hits`: every third target has the largest logit. */
@@ -111,16 +172,10 @@ static void scores_of_sequences(void)
             for (int64_t i = strips * rows; i < 2 * strips * rows; i++) stats[i] = fabsf(stats[i]) + 1;
         }
         op_run(&tess_cross_entropy_rows[TESS_F32], &a);
-        OP_EACH(t) for (int ends = 0; ends < 2; ends++)
+        OP_EACH(t) for (int ends = 0; ends < 2 && !k; ends++)
         {
-            a.first = TILE, a.out = TILE, a.ends = ends;
-            void *p = op_any("p", rows * TILE, t, true);
-            for (int64_t i = 0; i < rows * TILE; i++) positive(p, i, t);
-            op_drawn("stats", (int64_t)(tess_cross_entropy_stats(rows, TILE) / sizeof(float)), TESS_F32, 1);
-            op_drawn("lse", ALL, TESS_F32, 1), targets(ALL, VOCAB);
-            if (!ends) op_drawn("w", TILE * IN, t, 1), op_any("dx", rows * IN, TESS_F32, false);
-            op_drawn("dscores", 4, TESS_F32, 1);
-            op_run(&tess_cross_entropy_gradient[t], &a);
+            a.ends = ends;
+            whole_head(&a, t, ALL, 0, false);
         }
     }
 }
@@ -155,7 +210,7 @@ static void soft_targets(void)
                                     .soft_row = SOFT_AT,
                                     .losses = 1,
                                     .bias = kind & 1,
-                                    .grad = kind > 0,
+                                    .grad = true,
                                     .ends = kind == 3};
         targets(ROWS + AT, VOCAB), op_any("lse", ROWS, TESS_F32, false), op_any("losses", 2, OP_DOUBLE, false);
         for (int64_t tile = 0; tile < 3; tile++) {
@@ -165,26 +220,7 @@ static void soft_targets(void)
         }
         soft(places, COUNT, VOCAB);
         op_run(&tess_cross_entropy_rows[TESS_F32], &a);
-        for (int64_t tile = 0; tile < 3; tile++) OP_EACH(t)
-            {
-                a.first = tile * TILE, a.out = tile < 2 ? TILE : VOCAB - 2 * TILE;
-                const int64_t stats = (2 * ((a.out + 511) / 512) + COUNT) * ROWS;
-                op_drawn("x", (ROWS + AT) * IN, t, 0.5), targets(ROWS + AT, VOCAB), op_drawn("w", a.out * IN, t, 0.5);
-                op_any("stats", stats, TESS_F32, true);
-                op_scratch((int64_t)tess_cross_entropy_scratch());
-                if (a.grad) op_any("p", ROWS * a.out, t, false);
-                if (a.bias) op_drawn("b", a.out, TESS_F32, 1);
-                soft(places, COUNT, VOCAB);
-                op_run(&tess_cross_entropy_logits[t], &a);
-
-                op_env.loss_scale[0] = 0.01f;
-                void *p = op_any("p", ROWS * a.out, t, true);
-                for (int64_t i = 0; i < ROWS * a.out; i++) positive(p, i, t);
-                op_drawn("stats", stats, TESS_F32, 1), op_drawn("lse", ROWS, TESS_F32, 1), targets(ROWS + AT, VOCAB);
-                if (!a.ends) op_drawn("w", a.out * IN, t, 1), op_any("dx", ROWS * IN, TESS_F32, false);
-                soft(places, COUNT, VOCAB);
-                op_run(&tess_cross_entropy_gradient[t], &a);
-            }
+        OP_EACH(t) whole_head(&a, t, ROWS + AT, places, kind == 2);
     }
 }
 
@@ -224,18 +260,12 @@ static void wide_logits(void)
     enum { ROWS = 9, IN = 4, COLUMNS = 16384 + 700 };
     OP_EACH(t)
     {
-        tess_cross_entropy_arg a = {.rows = ROWS,
-                                    .in = IN,
-                                    .out = COLUMNS,
-                                    .tiles = 1,
-                                    .tile_out = COLUMNS,
-                                    .vocab = COLUMNS,
-                                    .bias = true,
-                                    .grad = true};
+        tess_cross_entropy_arg a = {
+            .rows = ROWS, .in = IN, .out = COLUMNS, .tiles = 1, .tile_out = COLUMNS, .vocab = COLUMNS, .bias = true};
         op_drawn("x", ROWS * IN, t, 0.5), targets(ROWS, COLUMNS), op_drawn("w", COLUMNS * IN, t, 0.5);
         op_any("stats", (int64_t)(tess_cross_entropy_stats(ROWS, COLUMNS) / sizeof(float)), TESS_F32, true);
-        op_scratch((int64_t)tess_cross_entropy_scratch());
-        op_any("p", ROWS * COLUMNS, t, false), op_drawn("b", COLUMNS, TESS_F32, 1);
+        op_within(rounded_by(t)), op_scratch((int64_t)tess_cross_entropy_scratch()),
+            op_drawn("b", COLUMNS, TESS_F32, 1);
         op_run(&tess_cross_entropy_logits[t], &a);
     }
 }
@@ -243,10 +273,11 @@ static void wide_logits(void)
 OP_TASKS(cross_entropy)
 {
     if (op_speed) return; /* bench_mm and gpu/bench_gpu.c measure it */
-    cross_entropy_tasks(false);
+    logits_of_tiles(false);
     loss_of_rows(false);
     const uint64_t dice = op_dice; /* others draw what they drew */
-    cross_entropy_tasks(true);
+    logits_of_tiles(true);
+    heads();
     loss_of_rows(true);
     wide_logits();
     scores_of_sequences();

@@ -444,7 +444,7 @@ static void resolve_tiles(tess_config *c)
     const bool gpu = tess_gpus() > 0;
     c->cpu_tiles.rows = size(&c->tiles.rows, 1024, gpu ? 8192 : 1024);
     c->cpu_tiles.elements = size(&c->tiles.elements, 5 << 19, gpu ? 48 << 20 : 5 << 19);
-    c->cpu_tiles.loss_rows = size(&c->tiles.loss_rows, 512, gpu ? 2048 : 512);
+    c->cpu_tiles.loss_rows = size(&c->tiles.loss_rows, 512, gpu ? 8192 : 512);
 }
 
 void tess_config_say_cut(const tess_config *c, int64_t tokens, int64_t elements)
