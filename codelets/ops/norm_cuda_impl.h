@@ -46,9 +46,9 @@ template <> struct stored<TESS_F16, WIDE> : stored_wide<TESS_F16> {
 /* Pieces that a thread has of a row on the way back, where its columns' sums are in registers as well: with a warp a
  * row that is up to 2,048 columns in 16 bits. A block that takes its rows one by one waits for memory and for its
  * barriers instead: 80 us for 8192 x 1600, where the bytes take 36. */
-template <tess_dtype T> TESS_BOTH constexpr int held_back(int lanes)
+template <tess_dtype T> TESS_BOTH constexpr int held_back(int lanes, int each)
 {
-    return is_half(T) && lanes == WARP ? 2 * HELD : HELD;
+    return is_half(T) && lanes == WARP && each == WIDE ? 2 * HELD : HELD;
 }
 /* Returns whether the registers of `threads` threads hold a row of pieces of `each`. */
 static inline bool holds(int64_t width, int threads, int each, int held = HELD)
@@ -137,7 +137,7 @@ TESS_KERNEL(NORM_THREADS)
 norm_dx_kernel(const void *dy, const void *x, const float *gain, const float *stats, void *dx, tess_norm_arg a,
                int64_t each, float *part)
 {
-    constexpr int ROWS = NORM_THREADS / LANES, SUMS = CENTRED ? 2 : 1, N = held_back<T>(LANES);
+    constexpr int ROWS = NORM_THREADS / LANES, SUMS = CENTRED ? 2 : 1, N = held_back<T>(LANES, K);
     TESS_SHARED(float, room, [NORM_THREADS / WARP]);
     TESS_SHARED(float, side, [ROWS][ROWS > 1 ? LANES * K : 1]);
     const int64_t width = a.width, first = blockIdx.x * each, end = first + each < a.rows ? first + each : a.rows;
@@ -256,7 +256,8 @@ template <tess_dtype T, bool CENTRED> static void norm_backward(const tess_work 
     float *dgain = buffer(w, 5), *dbias = CENTRED ? (float *)w->buf[6].ptr : NULL, *part = NULL;
     const bool wide = a->width % WIDE == 0 && aligned(dy, x, gain, dx);
     const int piece = wide ? WIDE : 1;
-    const bool warps = holds(a->width, WARP, piece, held_back<T>(WARP)), held = holds(a->width, NORM_THREADS, piece);
+    const bool warps = holds(a->width, WARP, piece, held_back<T>(WARP, piece)),
+               held = holds(a->width, NORM_THREADS, piece);
     const int64_t least = blocks_of(a->rows, STRIPES), each = !held ? 1 : least > STRIPE_ROWS ? least : STRIPE_ROWS;
     const int64_t stripes = blocks_of(a->rows, each), columns = a->width * (CENTRED ? 2 : 1);
     if (held && !(part = (float *)room_of(w, (size_t)(stripes * columns) * sizeof *part))) return;
