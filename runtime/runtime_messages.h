@@ -11,6 +11,15 @@ extern "C" {
  * TESSERA_PARALLEL_CARRIER says. */
 enum { TESS_CARRIER_ANY = TESS_CARRIER_COUNT };
 
+/* How many rows a span has where only the run knows: use `by`, of int32 numbers, says where those of each expert begin,
+ * and it has those from the first to the one before `end`. */
+typedef struct tess_counted {
+    unsigned by;
+    int64_t first, end;
+    size_t row;  /* bytes */
+    bool inside; /* they lie at their places among all experts'; else from the tile's beginning, and zeros behind them
+                    where they come */
+} tess_counted;
 /* A run of bytes of one of the task's tiles that goes to another rank or comes from it. Those between the same two
  * ranks meet in order, which is the same in both lists. A tag is a name that both ends have, for whoever reads a trace.
  */
@@ -19,6 +28,7 @@ typedef struct tess_span {
     int peer, tag;
     bool sends;
     size_t offset, bytes;
+    const tess_counted *counted; /* NULL: they are known; else bytes are those that are expected */
 } tess_span;
 /* Messages of a lane may be carried strictly one after the other, in the order of the list; lanes pass each other. */
 #define TESS_MESSAGE_LANES 12

@@ -21,7 +21,7 @@ void tess_parcel_add(tess_parcel *m, tess_use use, int peer, int tag, bool sends
 {
     if (bytes == 0) return;
     if (m->uses == 0 || m->use[m->uses - 1].tile != use.tile) m->use[m->uses++] = use;
-    m->span[m->spans++] = (tess_span){m->uses - 1, peer, tag, sends, offset, bytes};
+    m->span[m->spans++] = (tess_span){m->uses - 1, peer, tag, sends, offset, bytes, NULL};
 }
 
 void tess_parcel_send(tess_lower *L, tess_parcel *m)

@@ -43,7 +43,7 @@ tess_codelet tess_message = {.name = "message", .dtype = TESS_F32, .cost = cost}
 /* Communication is cut off, and what would come is zero. That is no result where it was not asked for. */
 static void pretend(tess_exchange *e)
 {
-    const tess_message_arg *m = e->task->arg;
+    const tess_message_arg *m = e->message;
     if (post.missed)
         tess_fault_set(e->task->order,
                        "messages: were not started, since another rank could not start (tess_ranks_agree after "
@@ -58,12 +58,13 @@ static void acquired(void *exchange)
     tess_exchange *e = exchange;
     if (atomic_fetch_sub(&e->left, 1) > 1) return; /* there are more tiles to come */
     tess_starved_message(1);
+    tess_exchange_counts(e);
     tess_exchange_begins(e);
     if (!post.runs) {
         pretend(e);
         return;
     }
-    const tess_message_arg *m = e->task->arg;
+    const tess_message_arg *m = e->message;
     for (unsigned i = 0; i < m->spans; i++)
         atomic_fetch_add(m->span[i].sends ? &post.sent : &post.received, m->span[i].bytes);
     if (tess_traces()) e->began = tess_seconds();

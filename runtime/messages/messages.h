@@ -7,6 +7,7 @@
 /* A message whose tiles are where its carrier takes them, or on their way there. */
 typedef struct tess_exchange {
     const tess_task *task;
+    const tess_message_arg *message; /* the task's, where all bytes are known */
     unsigned lane;
     uint64_t number;     /* among those of its lane, in the order of the list */
     unsigned node;       /* where its tiles are */
@@ -56,6 +57,8 @@ extern const tess_carrier tess_by_nccl;
 char *tess_exchange_data(const tess_exchange *e, const tess_span *s);
 /* Keeps digests of a message's tiles, if they are asked for, before any byte is sent or received. */
 void tess_exchange_begins(const tess_exchange *e);
+/* Finds out how many bytes each span has, when the tiles are there. */
+void tess_exchange_counts(tess_exchange *e);
 /* Takes a message back from its carrier, from any thread, when all its spans have gone or come. */
 void tess_exchange_ended(tess_exchange *e);
 

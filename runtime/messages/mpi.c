@@ -59,7 +59,7 @@ static uint64_t *begun(const tess_span *s)
 /* May all its spans begin, each behind those of this message before it? They count as begun then. */
 static bool claim(const tess_exchange *e)
 {
-    const tess_message_arg *m = e->task->arg;
+    const tess_message_arg *m = e->message;
     bool may = true;
     unsigned n = 0;
     for (; n < m->spans && may; n++) may = (*begun(&m->span[n]))++ >= e->nth[n] / TESS_TAGS * TESS_TAGS;
@@ -69,7 +69,7 @@ static bool claim(const tess_exchange *e)
 
 static void begin(tess_exchange *e, void *const *data)
 {
-    const tess_message_arg *m = e->task->arg;
+    const tess_message_arg *m = e->message;
     unsigned runs = 0;
     for (unsigned i = 0; i < m->spans; i++)
         runs += (unsigned)((m->span[i].bytes + TESS_RUN_BYTES - 1) / TESS_RUN_BYTES);

@@ -206,7 +206,7 @@ static bool claim(const tess_exchange *e)
 static void begin(tess_exchange *e, void *const *data)
 {
     struct lane *l = &wire.lane[e->lane];
-    const tess_message_arg *m = e->task->arg;
+    const tess_message_arg *m = e->message;
     check(m, l->comm, nccl.ncclGroupStart());
     for (unsigned i = 0; i < m->spans; i++) {
         const tess_span *s = &m->span[i];
@@ -231,7 +231,7 @@ static ncclResult_t state(const struct lane *l, const tess_message_arg *m)
 /* Puts an event behind the group that was in progress, once it is on the stream. */
 static void see_launched(struct lane *l)
 {
-    const tess_message_arg *m = l->launches->task->arg;
+    const tess_message_arg *m = l->launches->message;
     if (state(l, m) == ncclInProgress) return;
     check_cuda(m, cudaEventRecord(l->event[l->launched++ % GROUPS], l->stream));
     l->launches = NULL;
@@ -241,7 +241,7 @@ static bool has_ended(struct lane *l)
 {
     if (l->launches) see_launched(l);
     if (l->ended == l->launched) return false;
-    const tess_message_arg *m = l->handed->task->arg;
+    const tess_message_arg *m = l->handed->message;
     cudaError_t e = cudaEventQuery(l->event[l->ended % GROUPS]);
     if (e == cudaErrorNotReady) {
         state(l, m);

@@ -27,7 +27,7 @@ static unsigned lane_of(const tess_exchange *e)
 
 static void begin(tess_exchange *e)
 {
-    const tess_message_arg *m = e->task->arg;
+    const tess_message_arg *m = e->message;
     void **data = tess_alloc((m->spans + 1) * sizeof *data);
     for (unsigned i = 0; i < m->spans; i++) data[i] = tess_exchange_data(e, &m->span[i]);
     serve.next[lane_of(e)]++;

@@ -126,7 +126,7 @@ static void hand(struct window *w, const tess_span *s, uint64_t nth, char *data,
 
 static void take(tess_exchange *e)
 {
-    const tess_message_arg *m = e->task->arg;
+    const tess_message_arg *m = e->message;
     unsigned runs = 0;
     for (unsigned i = 0; i < m->spans; i++)
         runs += (unsigned)((m->span[i].bytes + TESS_RUN_BYTES - 1) / TESS_RUN_BYTES);
