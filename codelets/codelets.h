@@ -442,11 +442,20 @@ extern tess_codelet tess_dispatch_backward[]; /* dy, order, dx += */
 extern tess_codelet tess_combine_forward[];   /* x (rows*chosen,width), weights, order, y (rows,width) */
 extern tess_codelet tess_combine_backward[];  /* dy, x, weights, order, dx +=, dweights += */
 
+/* Places of experts [first, end) among those of all, and a tile that has these alone, from its beginning. */
+typedef struct tess_share_arg {
+    int64_t first, end, experts, choices, room, width; /* places of all, and of theirs */
+    bool back;
+} tess_share_arg;
+/* x (choices,width), order, y (room,width): y from x, or, back, x from y; places that no row has are zeros. */
+extern tess_codelet tess_dispatch_share[];
+
 /* The places of one expert times a tile of its matrix. The places that no row has are the first expert's to clear. */
 typedef struct tess_expert_arg {
-    int64_t expert, experts, choices; /* choices: all places */
-    tess_linear_arg linear;           /* but for rows */
-    bool rest;                        /* it clears its columns there */
+    int64_t expert, choices; /* choices: all places */
+    int64_t first, end;      /* the tile has places of experts [first, end), all of them or an owner's */
+    tess_linear_arg linear;  /* but for rows */
+    bool rest;               /* it clears its columns there */
 } tess_expert_arg;
 /* Returns the bytes of a task's scratch. */
 size_t tess_expert_scratch(int64_t in, int64_t out);

@@ -44,6 +44,12 @@ int tess_grid_alike(const tess_grid *g, int ranks_here);
 const char *tess_graph_unsplit(const tess_graph *g);
 /* Returns the blocks of each section of a pipeline, or NULL without one, in the same way. */
 const char *tess_graph_sections(const tess_graph *g);
+/* Makes the data-parallel ranks the owners of the experts, some each, before parameters are added; they share no
+ * sequences. What goes between ranks then, rows or weights, is what is fewer bytes where a rank has that many
+ * micro-batches in a step. 0: weights go; less: rows, unless the experts have more than matrices. */
+void tess_graph_own_experts(tess_graph *g, int64_t micros);
+/* Returns what goes between ranks that own the experts, or NULL, in the same way. */
+const char *tess_graph_experts(const tess_graph *g);
 /* Returns the time in which sections of a pipeline have nothing to do, in a step of `micros` micro-batches, as a part
  * of the time in which they have, where each has as much to do and a backward pass takes as long as two forward passes.
  */

@@ -36,5 +36,19 @@ TESS_INLINE void dispatch_backward(const tess_work *w, tess_dtype t)
     }
 }
 
+/* x (choices,width), order, y (room,width) */
+TESS_INLINE void dispatch_share(const tess_work *w, tess_dtype t)
+{
+    const tess_share_arg *a = w->arg;
+    const tess_order o = tess_order_at(w->buf[1].ptr, a->experts, a->choices);
+    const int64_t first = o.offset[a->first], n = o.offset[a->end] - first, taken = o.offset[a->experts];
+    const size_t row = (size_t)a->width * tess_dtype_size(t);
+    void *part = tess_at_mut(w->buf[0].ptr, first * a->width, t), *y = w->buf[2].ptr;
+    const int64_t behind = a->back ? taken : n, all = a->back ? a->choices : a->room;
+    memcpy(a->back ? part : y, a->back ? y : part, (size_t)n * row);
+    memset(tess_at_mut(a->back ? w->buf[0].ptr : y, behind * a->width, t), 0, (size_t)(all - behind) * row);
+}
+
 TESS_REAL(dispatch_forward)
+TESS_REAL(dispatch_share)
 TESS_REAL(dispatch_backward)

@@ -52,5 +52,28 @@ template <tess_dtype T> static void dispatch_backward_body(const tess_work *w)
            TESS_ORDER_OF(w, 1, a), dx, a->chosen, a->width, a->acc);
 }
 
+template <tess_dtype T, int K>
+TESS_KERNEL(THREADS)
+dispatch_share_kernel(void *x, tess_order o, void *y, tess_share_arg a)
+{
+    const int64_t p = blockIdx.x, first = o.offset[a.first], n = o.offset[a.end] - first;
+    const int64_t behind = a.back ? o.offset[a.experts] + p - n : p, all = a.back ? a.choices : a.room;
+    const int64_t at = p < n ? first + p : behind;
+    for (int64_t i = threadIdx.x * K; i < a.width; i += THREADS * K) {
+        float v[K] = {};
+        if (p < n) load<T, K>(v, a.back ? y : x, (a.back ? p : at) * a.width + i);
+        if (p < n || behind < all) store<T, K>(a.back ? x : y, (p < n && !a.back ? p : at) * a.width + i, v);
+    }
+}
+template <tess_dtype T> static void dispatch_share_body(const tess_work *w)
+{
+    const tess_share_arg *a = arg_of(w);
+    void *x = w->buf[0].ptr, *y = w->buf[2].ptr;
+    const bool wide = a->width % WIDE == 0 && aligned(x, y);
+    launch(w, wide ? dispatch_share_kernel<T, WIDE> : dispatch_share_kernel<T, 1>, a->back ? a->choices : a->room,
+           THREADS, 0, x, tess_order_at(w->buf[1].ptr, a->experts, a->choices), y, *a);
+}
+
 TESS_CUDA_REAL(dispatch_forward)
+TESS_CUDA_REAL(dispatch_share)
 TESS_CUDA_REAL(dispatch_backward)

@@ -6,23 +6,24 @@
 
 /* The expert's places, from `first` on, are the rows of a linear. */
 typedef struct places {
-    tess_order order;
+    const int32_t *offset; /* of the order */
     int64_t first;
     tess_linear_arg linear;
 } places;
 static places places_of(const tess_work *w)
 {
     const tess_expert_arg *a = w->arg;
-    places p = {.order = tess_order_at(w->buf[2].ptr, a->experts, a->choices), .linear = a->linear};
-    p.first = p.order.offset[a->expert], p.linear.rows = p.order.offset[a->expert + 1] - p.first;
+    places p = {.offset = w->buf[2].ptr, .linear = a->linear};
+    p.first = p.offset[a->expert] - p.offset[a->first];
+    p.linear.rows = p.offset[a->expert + 1] - p.offset[a->expert];
     return p;
 }
 
 /* Zeros in the columns of the places that no row has. */
-TESS_INLINE void clear_rest(const tess_expert_arg *a, const tess_order *o, void *y, int64_t ld, int64_t col,
+TESS_INLINE void clear_rest(const tess_expert_arg *a, const int32_t *offset, void *y, int64_t ld, int64_t col,
                             int64_t width, tess_dtype t)
 {
-    for (int64_t p = o->offset[a->experts]; p < a->choices && a->rest; p++)
+    for (int64_t p = offset[a->end] - offset[a->first]; p < a->choices && a->rest; p++)
         memset(tess_at_mut(y, p * ld + col, t), 0, (size_t)width * tess_dtype_size(t));
 }
 
@@ -66,7 +67,8 @@ TESS_INLINE void multiply(const tess_mm *d, const void *a, const void *b, void *
 /* Every expert is as likely as another. */
 static tess_cost expert_cost(const tess_expert_arg *a, tess_dtype t, double params)
 {
-    const double rows = (double)a->choices / (double)a->experts, in = (double)a->linear.in, out = (double)a->linear.out;
+    const double rows = (double)a->choices / (double)(a->end - a->first), in = (double)a->linear.in,
+                 out = (double)a->linear.out;
     return (tess_cost){.flops = 2 * rows * in * out,
                        .bytes = (double)tess_dtype_size(t) * rows * (in + out) + params * in * out};
 }
@@ -77,7 +79,7 @@ TESS_INLINE void expert_linear_forward(const tess_work *w, tess_dtype t)
     const tess_expert_arg *a = w->arg;
     const places p = places_of(w);
     const tess_linear_arg *l = &p.linear;
-    clear_rest(a, &p.order, w->buf[3].ptr, l->ld, l->col, l->out, t);
+    clear_rest(a, p.offset, w->buf[3].ptr, l->ld, l->col, l->out, t);
     if (l->rows == 0) return;
     const tess_mm d = tess_mm_forward(l, t);
     multiply(&d, tess_at(w->buf[0].ptr, p.first * l->in, t), w->buf[1].ptr,
@@ -96,7 +98,7 @@ TESS_INLINE void expert_linear_backward_input(const tess_work *w, tess_dtype t)
     const places p = places_of(w);
     const tess_linear_arg *l = &p.linear;
     const tess_dtype to = l->sum ? TESS_F32 : t;
-    if (!l->acc) clear_rest(a, &p.order, w->buf[3].ptr, l->in, 0, l->in, to);
+    if (!l->acc) clear_rest(a, p.offset, w->buf[3].ptr, l->in, 0, l->in, to);
     if (l->rows == 0) return;
     const tess_mm d = tess_mm_input(l, t);
     multiply(&d, tess_at(w->buf[0].ptr, p.first * l->ld + l->col, t), w->buf[1].ptr,

@@ -12,6 +12,7 @@ struct product {
     const void *a, *b;
     void *c;
     const int32_t *offset; /* of the expert, and of the next */
+    const int32_t *base;   /* of the first expert whose places the tiles have */
     int64_t lda, ldb, ldc;
     int64_t m, n, k; /* m of dw alone, k of the others */
     bool acc;
@@ -25,7 +26,7 @@ template <int KIND> TESS_DEVICE part part_of(const product &p)
 {
     part at;
     const int64_t across = (p.n + SIDE - 1) / SIDE, places = p.offset[1] - p.offset[0];
-    at.first = p.offset[0];
+    at.first = p.offset[0] - *p.base;
     at.m0 = blockIdx.x / across * SIDE, at.n0 = blockIdx.x % across * SIDE;
     at.rows = KIND == WEIGHT ? p.m : places;
     at.depth = KIND == WEIGHT ? places : p.k;
@@ -181,10 +182,11 @@ template <int KIND, tess_dtype T, tess_dtype OUT> static void run(const tess_wor
 /* Zeros in `width` columns from `col` on of the places that no row has; a block a place. */
 template <tess_dtype T>
 TESS_KERNEL(GENERAL_THREADS)
-clear_kernel(const int32_t *taken, void *y, int64_t ld, int64_t col, int64_t width)
+clear_kernel(const int32_t *end, const int32_t *base, void *y, int64_t ld, int64_t col, int64_t width)
 {
     const int64_t p = blockIdx.x;
-    for (int64_t i = threadIdx.x; i < width && p >= *taken; i += GENERAL_THREADS) put_at<T>(y, p * ld + col + i, 0);
+    for (int64_t i = threadIdx.x; i < width && p >= *end - *base; i += GENERAL_THREADS)
+        put_at<T>(y, p * ld + col + i, 0);
 }
 
 /* The product of a task; y and dy are columns from col on. */
@@ -192,9 +194,10 @@ template <int KIND, tess_dtype T> static product product_of(const tess_work *w)
 {
     const tess_expert_arg *a = arg_of(w);
     const tess_linear_arg *l = &a->linear;
-    const int32_t *offset = tess_order_at(w->buf[2].ptr, a->experts, a->choices).offset + a->expert;
-    product p = {w->buf[0].ptr, w->buf[1].ptr, w->buf[3].ptr, offset, l->in, l->in,
-                 l->in,         l->out,        l->in,         l->out, l->acc};
+    const int32_t *offset = (const int32_t *)w->buf[2].ptr;
+    product p = {
+        w->buf[0].ptr, w->buf[1].ptr, w->buf[3].ptr, offset + a->expert, offset + a->first, l->in, l->in, l->in, l->out,
+        l->in,         l->out,        l->acc};
     if (KIND == FORWARD)
         p.c = at(p.c, l->col, T), p.ldc = l->ld, p.n = l->out, p.k = l->in, p.acc = false;
     else
@@ -204,8 +207,9 @@ template <int KIND, tess_dtype T> static product product_of(const tess_work *w)
 template <tess_dtype T>
 static void clear(const tess_work *w, const tess_expert_arg *a, int64_t ld, int64_t col, int64_t width)
 {
-    const int32_t *taken = tess_order_at(w->buf[2].ptr, a->experts, a->choices).offset + a->experts;
-    launch(w, clear_kernel<T>, a->choices, GENERAL_THREADS, 0, taken, w->buf[3].ptr, ld, col, width);
+    const int32_t *offset = (const int32_t *)w->buf[2].ptr;
+    launch(w, clear_kernel<T>, a->choices, GENERAL_THREADS, 0, offset + a->end, offset + a->first, w->buf[3].ptr, ld,
+           col, width);
 }
 
 template <tess_dtype T> static void expert_linear_forward_body(const tess_work *w)

@@ -31,6 +31,7 @@ tess_graph *tess_graph_new(const tess_graph_conf *conf)
     g->near_bytes = NEAR_BYTES;
     g->arena = tess_arena_new();
     if (conf->share) {
+        g->owned = conf->share->owned; /* and who owns what */
         g->sharer = conf->share->sharers;
         conf->share->sharers = g;
     }

@@ -25,8 +25,27 @@ static int64_t slices_for(int64_t data, int64_t elements)
     return slices;
 }
 
+void tess_grid_experts(const tess_grid *g, int64_t experts, int d, int64_t *first, int64_t *end)
+{
+    *first = experts * d / g->data;
+    *end = experts * (d + 1) / g->data;
+}
+
+int tess_grid_expert(const tess_tensor *p, int64_t tile)
+{
+    const tess_grid *g = &p->g->conf.grid;
+    const int64_t members = p->cut->members;
+    int64_t first, end = 0;
+    int d = -1;
+    while (p->g->owned && members > 1 && end <= tile / (p->cut->tiles / members))
+        tess_grid_experts(g, members, ++d, &first, &end);
+    return d;
+}
+
+/* A tile of experts whose owners are said is one slice. */
 int tess_grid_slices(const tess_tensor *p, int64_t tile)
 {
+    if (tess_grid_expert(p, tile) >= 0) return 1;
     int64_t rows = tile_rows(p, tile), units = p->rank == 2 ? rows : (rows + TESS_VECTOR_ROWS - 1) / TESS_VECTOR_ROWS;
     int64_t slices = slices_for(p->g->conf.grid.data, rows * (p->rank == 2 ? p->dim[1] : 1));
     return (int)(units < slices ? units : slices);
@@ -48,6 +67,7 @@ tess_slice tess_grid_slice(const tess_tensor *p, int64_t tile, int s)
     const int slices = tess_grid_slices(p, tile);
     int64_t first = units * s / slices * unit, end = units * (s + 1) / slices * unit;
     if (end > rows) end = rows;
+    if (tess_grid_expert(p, tile) >= 0) return (tess_slice){0, rows, tess_grid_expert(p, tile)};
     return (tess_slice){first, end - first, owner_of(&p->g->conf.grid, p->held->tile[tile].index, slices, s)};
 }
 

@@ -48,6 +48,7 @@ struct tess_owned {
     bool *user;         /* [section] */
     bool sliced;        /* its states are sharded over the data dimension (ZeRO) */
     bool gathered;      /* its weight is, too (ZeRO-3) */
+    bool stays;         /* a stack of experts whose owners other ranks send rows to: `gathered`, but never is */
 };
 
 /* A piece of a parameter, and where it is: elements from `at` on of a state. */
@@ -201,6 +202,10 @@ typedef struct tess_slice {
     int owner;
 } tess_slice;
 enum { TESS_VECTOR_ROWS = 4096 }; /* vectors are sliced at multiples of this many rows */
+/* Stores which of `experts` experts the d-th of their owners has. */
+void tess_grid_experts(const tess_grid *g, int64_t experts, int d, int64_t *first, int64_t *end);
+/* Returns the place of the data dimension that owns the expert whose tile it is, or -1. */
+int tess_grid_expert(const tess_tensor *p, int64_t tile);
 /* Returns how many slices a tile has. */
 int tess_grid_slices(const tess_tensor *p, int64_t tile);
 tess_slice tess_grid_slice(const tess_tensor *p, int64_t tile, int s);

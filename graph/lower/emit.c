@@ -47,10 +47,20 @@ int64_t tess_rows_of_all(const tess_lower *L, const tess_tensor *t, int i)
     return least(L->g->tile_sequences, L->g->batch - tess_first_sequence(L, i)) * t->dim[1];
 }
 
+int64_t tess_guests_rows(const tess_lower *L, const tess_tensor *t, int64_t rows)
+{
+    const tess_tensor *weights = L->routed[t->id];
+    const int64_t chosen = tess_width(weights);
+    int64_t first, end;
+    tess_grid_experts(L->grid, tess_routed_experts(weights), tess_grid_data(L->grid), &first, &end);
+    return rows / chosen * (end - first < chosen ? end - first : chosen);
+}
+
 int64_t tess_rows(const tess_lower *L, const tess_tensor *t, int i)
 {
     const int64_t rows = tess_rows_of_all(L, t, i);
     const int mine = tess_grid_tensor(L->grid);
+    if (L->guest) return tess_guests_rows(L, t, rows);
     return t->divided ? tess_grid_rows(L->grid, rows, mine + 1) - tess_grid_rows(L->grid, rows, mine) : rows;
 }
 
@@ -130,6 +140,17 @@ tess_use tess_aux_out(tess_lower *L, const tess_node *n, int i, size_t bytes)
 {
     tess_tile *tile = tess_program_slot(L->p, bytes, TESS_ROLE_ACTIVATION, n->out->name);
     return (tess_use){L->aux[n->id][tess_lower_at(L, i)] = tile, TESS_W};
+}
+
+void tess_experts_here(const tess_lower *L, int64_t experts, int64_t *first, int64_t *end)
+{
+    *first = 0, *end = experts;
+    if (L->guest) tess_grid_experts(L->grid, experts, tess_grid_data(L->grid), first, end);
+}
+
+bool tess_is_guest(const tess_lower *L)
+{
+    return L->guest > 0;
 }
 
 tess_use tess_aux_in(tess_lower *L, const tess_node *n, int i)
@@ -256,6 +277,13 @@ tess_use tess_grad_write(tess_lower *L, const tess_tensor *t, int i, bool *acc)
         tess_lower_add(L, t, i, shared, g->tile, false);
     }
     return (tess_use){g->tile, TESS_RW};
+}
+
+void tess_lower_release(tess_lower *L, const tess_tensor *t, int i)
+{
+    if (!L->grad[t->id][tess_lower_at(L, i)]) return;
+    L->grad[t->id][tess_lower_at(L, i)]->holders--;
+    L->grad[t->id][tess_lower_at(L, i)] = NULL;
 }
 
 void tess_grad_pass(tess_lower *L, const tess_tensor *from, const tess_tensor *t, int i)

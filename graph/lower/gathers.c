@@ -139,6 +139,7 @@ static tess_tile *gathered(tess_lower *L, const tess_tensor *p, int64_t j)
 tess_use tess_weight(tess_lower *L, const tess_tensor *p, int64_t tile)
 {
     L->uses[p->id] = true;
+    if (p->held->on.stays) return (tess_use){p->held->state[p->held->tile[tile].first_state].weight, TESS_R};
     return (tess_use){p->held->on.gathered ? gathered(L, p, tile) : p->held->tile[tile].weight, TESS_R};
 }
 

@@ -13,9 +13,15 @@
 
 /* ---- leaves of the tree ---- */
 
-static struct tess_tree *tree_of(tess_lower *L, const tess_tensor *p, int64_t j)
+/* Where a tile's gradient of one place's rows is among those of all; d is of no matter unless the parameter stays. */
+static int64_t at_place(const tess_tensor *p, int64_t j, int d)
 {
-    struct tess_tree *t = &L->tree[p->id][j];
+    return p->held->on.stays ? d * p->cut->tiles + j : j;
+}
+
+static struct tess_tree *tree_of(tess_lower *L, const tess_tensor *p, int64_t j, int d)
+{
+    struct tess_tree *t = &L->tree[p->id][at_place(p, j, d)];
     if (!t->leaf) {
         const int64_t leaves = L->micros * L->cut.pieces;
         t->leaf = tess_arena_get(L->p->arena, (size_t)leaves * sizeof *t->leaf);
@@ -27,12 +33,23 @@ static struct tess_tree *tree_of(tess_lower *L, const tess_tensor *p, int64_t j)
 /* The leaf that the gradient of a tile grows in, of this micro-batch and piece of its sequences. */
 static tess_tile *leaf_of(tess_lower *L, const tess_tensor *p, int64_t j, bool *acc)
 {
-    struct tess_tree *t = tree_of(L, p, j);
+    struct tess_tree *t = tree_of(L, p, j, L->guest - 1);
     tess_tile **leaf = &t->leaf[L->micro * L->cut.pieces + L->piece];
     *acc = *leaf != NULL;
     if (*acc) return *leaf;
     size_t bytes = tess_tile_bytes(p->held->tile[j].gradient);
     return *leaf = t->spares ? t->spare[--t->spares] : tess_program_tile(L->p, bytes, TESS_ROLE_GRADIENT, p->name);
+}
+
+/* What the rows of another place, or of this one, make of an expert that stays. */
+static tess_use guest_gradient(tess_lower *L, const tess_tensor *p, int64_t j, bool *acc)
+{
+    const int64_t at = at_place(p, j, L->guest - 1);
+    tess_tile **t = &L->guests[p->id][at];
+    *acc = *t && (!L->early[p->id] || L->begun[p->id][at] == L->micro);
+    L->begun[p->id][at] = L->micro;
+    if (!*t) *t = tess_program_tile(L->p, tess_tile_bytes(p->held->tile[j].gradient), TESS_ROLE_GRADIENT, p->name);
+    return (tess_use){*t, *acc ? TESS_RW : TESS_W};
 }
 
 tess_use tess_param_grad(tess_lower *L, const tess_tensor *p, int64_t tile, bool *acc)
@@ -58,6 +75,7 @@ tess_use tess_param_grad(tess_lower *L, const tess_tensor *p, int64_t tile, bool
         return (tess_use){*second, *acc ? TESS_RW : TESS_W};
     }
     *touched = true;
+    if (L->guest) return guest_gradient(L, p, tile, acc);
     if (L->early[p->id]) {
         *acc = L->begun[p->id][tile] == L->micro;
         L->begun[p->id][tile] = L->micro;
@@ -96,11 +114,13 @@ static void join(tess_lower *L, struct tess_tree *t, tess_tile *leaf, int64_t nu
 
 void tess_lower_grown(tess_lower *L, const tess_tensor *p)
 {
-    for (int64_t j = 0; j < p->cut->tiles; j++) {
-        struct tess_tree *t = tree_of(L, p, j);
+    const int64_t tiles = p->cut->tiles;
+    for (int64_t j = 0; j < tess_lower_gradients(L, p); j++) {
+        const int place = p->held->on.stays ? (int)(j / tiles) : tess_grid_data(L->grid);
+        struct tess_tree *t = tree_of(L, p, j % tiles, place);
         for (int64_t k = 0; k < L->cut.pieces; k++) {
             tess_tile *leaf = t->leaf[L->micro * L->cut.pieces + k];
-            if (leaf) join(L, t, leaf, leaf_number(L, tess_grid_data(L->grid), L->micro, k));
+            if (leaf) join(L, t, leaf, leaf_number(L, place, L->micro, k));
         }
     }
 }
@@ -112,14 +132,15 @@ static bool in_tree(const tess_lower *L, const tess_tensor *p)
     return L->conf->deterministic && !p->held->on.shared;
 }
 
-/* This rank's parts of a gradient and their tiles; those of place d of the data dimension have the same levels. */
-static int parts_of(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile **tile)
+/* The parts of a gradient that are here of place d's rows, and their tiles: this rank's, or any place's of what stays.
+ */
+static int parts_of(tess_lower *L, const tess_tensor *p, int64_t j, int d, tess_tile **tile)
 {
     if (!in_tree(L, p)) {
-        tile[0] = p->held->tile[j].gradient;
+        tile[0] = p->held->on.stays ? L->guests[p->id][at_place(p, j, d)] : p->held->tile[j].gradient;
         return 1;
     }
-    struct tess_tree *t = tree_of(L, p, j);
+    struct tess_tree *t = tree_of(L, p, j, d);
     for (int k = 0; k < t->nodes; k++) tile[k] = t->node[k];
     return t->nodes;
 }
@@ -273,7 +294,9 @@ static tess_tile *receive_part(tess_lower *L, tess_parcel *m, const tess_tensor 
 static int adds_near(const tess_lower *L, const tess_tensor *p, int64_t j)
 {
     const int machine = tess_grid_near(L->grid, L->g->near), group = L->grid->group,
-              near = machine == 1 && group < L->grid->data && !L->grid->narrow ? group : machine;
+              near = p->held->on.stays                                           ? 1
+                     : machine == 1 && group < L->grid->data && !L->grid->narrow ? group
+                                                                                 : machine;
     const bool large = tess_tile_bytes(p->held->tile[j].gradient) >= 2 * (size_t)L->g->near_bytes,
                whole =
                    !(near & (near - 1)) && !(in_tree(L, p) && (L->micros & (L->micros - 1) || L->grid->sequence > 1));
@@ -341,19 +364,21 @@ static void exchange_parts(tess_lower *L, const tess_tensor *p, int64_t j, tess_
     L->lane = tess_lower_data_lane(L, true, true);
     if (near > 1) add_near(L, p, j, tile[0], near);
     L->lane = tess_lower_data_lane(L, false, true);
-    const bool narrow = L->grid->narrow && senders > 1;
+    const bool narrow = L->grid->narrow && senders > 1, stays = p->held->on.stays;
     const tess_dtype type = narrow ? TESS_BF16 : TESS_F32;
-    for (int k = 0; k < parts; k++) sent[k] = narrow ? narrowed(L, p, tile[k]) : tile[k];
+    for (int k = 0; k < parts && !stays; k++) sent[k] = narrow ? narrowed(L, p, tile[k]) : tile[k];
     for (int first = 0; first < senders; first += SENDERS) {
         const int end = first + SENDERS < senders ? first + SENDERS : senders;
         int come = 0;
         for (int d = first; d < end && s >= 0; d++) come += levels_of(L, p, d * near, near, level, begins);
         tess_parcel m = tess_parcel_begin(L, come + parts * slices, come + parts);
-        if (first <= mine && mine < end) send_parts(L, &m, p, j, sent, parts, type, near);
+        if (first <= mine && mine < end && !stays) send_parts(L, &m, p, j, sent, parts, type, near);
         for (int d = first; d < end && s >= 0; d++) {
             const int count = levels_of(L, p, d * near, near, level, begins);
+            if (stays) parts_of(L, p, j, d, sent);
+            for (int k = 0; k < count && stays && narrow; k++) sent[k] = narrowed(L, p, sent[k]);
             for (int k = 0; k < count; k++)
-                term[terms++] = d == mine
+                term[terms++] = stays || d == mine
                                     ? (struct term){sent[k], slice.row * p->dim[1], level[k], begins[k], narrow}
                                     : (struct term){receive_part(L, &m, p, tess_dtype_bytes(type, n), d * near + place,
                                                                  tess_grid_tag(p, j, s, TESS_TAG_PART + k)),
@@ -396,7 +421,7 @@ static int64_t in_sum(const tess_tensor *p, int64_t j, int s)
 static void reduce_tile(tess_lower *L, tess_tensor *p, int64_t j)
 {
     tess_tile *tile[64];
-    int parts = parts_of(L, p, j, tile), s = own_slice(L, p, j);
+    int parts = parts_of(L, p, j, 0, tile), s = own_slice(L, p, j);
     const struct tess_param_tile *t = &p->held->tile[j];
     if (p->held->on.sliced) {
         exchange_parts(L, p, j, tile, parts, (tess_use){s < 0 ? NULL : p->held->state[t->first_state].sum, TESS_W},

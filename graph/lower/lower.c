@@ -123,6 +123,7 @@ static void check_weights(tess_lower *L)
         const tess_tensor *p = L->g->param[k];
         for (int64_t j = 0; j < p->cut->tiles && (L->grid->pipeline > 1 ? !p->held->on.absent : L->pending[p->id] > 0);
              j++) {
+            if (p->held->on.stays && !p->held->tile[j].states) continue; /* its owner looks at it */
             tess_tile *t = tess_weight(L, p, j).tile;
             const tess_dtype type = tess_weight_dtype(p);
             if (tess_is_quantized(type)) break; /* a block of what is not finite is NaN, and so is the loss */
@@ -149,24 +150,31 @@ static void make_tables(tess_lower *L)
     L->growing = tess_arena_get(a, tensors * sizeof *L->growing);
     L->early = tess_arena_get(a, tensors * sizeof *L->early);
     L->begun = tess_arena_get(a, tensors * sizeof *L->begun);
+    L->guests = tess_arena_get(a, tensors * sizeof *L->guests);
     L->alone = tess_arena_get(a, tensors * sizeof *L->alone);
     L->second = tess_arena_get(a, tensors * sizeof *L->second);
     for (size_t k = 0; k < tensors; k++) {
         const tess_param_cut *cut = L->g->tensor[k]->cut;
         const size_t of = cut ? (size_t)cut->tiles : 0; /* of a parameter */
+        const size_t sums = of ? (size_t)tess_lower_gradients(L, L->g->tensor[k]) : 0,
+                     at = L->routed && L->routed[k] ? tiles * (size_t)(1 + L->grid->data) : tiles;
         L->gather[k] = tess_arena_get(a, of * sizeof **L->gather);
-        L->tree[k] = tess_arena_get(a, of * sizeof **L->tree);
+        L->tree[k] = tess_arena_get(a, sums * sizeof **L->tree);
+        L->guests[k] = tess_arena_get(a, sums * sizeof **L->guests);
         L->growing[k] = tess_arena_get(a, (size_t)L->micros * sizeof **L->growing);
-        L->begun[k] = tess_arena_get(a, of * sizeof **L->begun);
+        L->begun[k] = tess_arena_get(a, sums * sizeof **L->begun);
         L->second[k] = tess_arena_get(a, of * sizeof **L->second);
-        for (size_t j = 0; j < of; j++) L->begun[k][j] = -1;
-        L->value[k] = tess_arena_get(a, tiles * sizeof **L->value);
-        L->grad[k] = tess_arena_get(a, tiles * sizeof **L->grad);
+        for (size_t j = 0; j < sums; j++) L->begun[k][j] = -1;
+        L->value[k] = tess_arena_get(a, at * sizeof **L->value);
+        L->grad[k] = tess_arena_get(a, at * sizeof **L->grad);
         L->touched[k] = tess_arena_get(a, of * sizeof **L->touched);
     }
     L->room = tess_arena_get(a, (nodes + 1) * sizeof *L->room);
     L->aux = tess_arena_get(a, (nodes + 1) * sizeof *L->aux);
-    for (size_t k = 0; k < nodes; k++) L->aux[k] = tess_arena_get(a, tiles * sizeof **L->aux);
+    for (size_t k = 0; k < nodes; k++) {
+        const bool goes = L->routed && L->g->node[k]->op == &tess_op_route;
+        L->aux[k] = tess_arena_get(a, tiles * (size_t)(goes ? 1 + L->grid->data : 1) * sizeof **L->aux);
+    }
     L->result = tess_arena_get(a, tiles * sizeof *L->result);
     L->uses = tess_arena_get(a, tensors * sizeof *L->uses);
     L->kept = tess_arena_get(a, (nodes + 1) * sizeof *L->kept);
@@ -198,6 +206,7 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     int64_t row_tiles;
     L.cut = tess_lower_spans(output, conf->deterministic, &row_tiles);
     L.row_tiles = (int)row_tiles;
+    tess_guests_find(&L);
     make_tables(&L);
     make_inputs(&L);
     bool *wanted = tess_alloc((size_t)g->nodes + 1);

@@ -86,6 +86,7 @@ struct tess_lower {
     const tess_tensor *bounds; /* the input that `used` follows from */
     bool *kept;                /* [node]: its output outlives the forward pass wherever it is read */
     int recomputed;            /* the group of blocks that was last recomputed; -1: none */
+    int guest;                 /* 0: the next tasks are of this rank's rows; 1 + d: of those that place d sent here */
     struct tess_whole *whole; /* gathered sequences that the current rule sees in place of spans; NULL: it sees spans */
 
     /* Values. */
@@ -96,15 +97,18 @@ struct tess_lower {
     tess_tile **result;       /* [the same]: tiles of the output */
     tess_tile **scratch;      /* sorted by size */
     int scratches;
-    void **room; /* [node]: memory that its op asked for (tess_node_room) */
+    void **room;                /* [node]: memory that its op asked for (tess_node_room) */
+    const tess_tensor **routed; /* [tensor]: of what owners of experts make of all ranks' rows, the weights of the
+                                   routing; NULL: none do */
 
     /* Gradients of parameters. */
     bool **touched;          /* [tensor][tile]: a task has written to it */
     int *pending;            /* [tensor]: backward rules that still add to it */
-    struct tess_tree **tree; /* [tensor][tile] */
+    struct tess_tree **tree; /* [tensor][tile]; of what stays with its owner [place, tile] */
     int **growing;           /* [tensor][micro]: backward rules that still add to this micro-batch's gradient */
     bool *early;             /* [tensor]: it is reduced to its owners after each micro-batch (ZeRO-2) */
-    int64_t **begun;         /* [tensor][tile]: the last micro-batch that has written to it; -1: none */
+    int64_t **begun;         /* [tensor][the same]: the last micro-batch that has written to it; -1: none */
+    tess_tile ***guests;     /* [tensor][place, tile]: the gradient of what that place's rows make of an expert here */
     bool *updated;           /* [tensor]: its late update is emitted */
     struct tess_owed *owed;  /* gradients that are yet to be reduced, in order */
     int nowed, owed_room;
@@ -161,7 +165,12 @@ typedef struct tess_lowered {
 /* Returns the index of row tile i of this micro-batch in the tables. */
 static inline int64_t tess_lower_at(const tess_lower *L, int i)
 {
-    return L->micro * L->row_tiles + i;
+    return (L->guest * L->micros + L->micro) * L->row_tiles + i;
+}
+/* Returns how many gradients a step has of a parameter's tiles: of experts that stay, one for each place's rows. */
+static inline int64_t tess_lower_gradients(const tess_lower *L, const tess_tensor *p)
+{
+    return p->cut->tiles * (p->held->on.stays ? L->grid->data : 1);
 }
 /* Returns the same for a tensor: one that is whole has a single entry for all row tiles. */
 static inline int64_t tess_lower_place(const tess_lower *L, const tess_tensor *t, int i)
@@ -173,6 +182,10 @@ static inline int tess_lower_tiles(const tess_lower *L, const tess_tensor *t)
 {
     return tess_is_whole(t) ? 1 : L->row_tiles;
 }
+/* Releases the gradient of a row tile of t, which no later task reads. */
+void tess_lower_release(tess_lower *L, const tess_tensor *t, int i);
+/* Returns the rows of a tile that has place for all that may come of `rows` rows' choices, on the owner of experts. */
+int64_t tess_guests_rows(const tess_lower *L, const tess_tensor *t, int64_t rows);
 /* Returns the rows of a row tile on all ranks; under sequence parallelism this rank has some of them. */
 int64_t tess_rows_of_all(const tess_lower *L, const tess_tensor *t, int i);
 
@@ -220,6 +233,21 @@ static inline int64_t tess_span_of(const tess_lower *L, int i)
     return tess_span_at(&L->cut, L->cut.place, i % L->cut.here, L->cut.here);
 }
 
+/* ---- experts whose owners other ranks send rows to (guests.c) ---- */
+
+/* Decides whether rows go to the owners of experts, or weights to the rows. */
+void tess_guests_choose(tess_graph *g);
+/* Refuses owners for experts that there are not. */
+tess_status tess_guests_check(const tess_graph *g) TESS_NODISCARD;
+/* Finds L->routed. */
+void tess_guests_find(tess_lower *L);
+/* Returns how many places' rows a node's tasks are of on the owner of experts; 0: they are of this rank's own. */
+int tess_guests_of(const tess_lower *L, const tess_node *n);
+/* Emit what goes between ranks behind a node's forward tasks, and before and behind its backward tasks. */
+void tess_guests_forward(tess_lower *L, const tess_node *n);
+void tess_guests_before(tess_lower *L, const tess_node *n);
+void tess_guests_backward(tess_lower *L, const tess_node *n);
+
 /* ---- rows that change nothing (idle_rows.c) ---- */
 
 /* Allocates L->used if the graph has bounds that tell which rows can change the loss. */
@@ -249,8 +277,6 @@ void tess_lower_find_recomputed(const tess_lower *L, int first, int last, const 
 const tess_node *tess_lower_made_with(const tess_node *n);
 /* Returns the group of blocks that is recomputed together with this node's; -1: none. */
 int tess_lower_group(const tess_lower *L, const tess_node *n);
-/* Releases the gradient of a row tile of t, which no later task reads. */
-void tess_lower_release(tess_lower *L, const tess_tensor *t, int i);
 /* Counts how many backward rules of the step add to each parameter's gradient. */
 void tess_lower_count(tess_lower *L, const bool *wanted);
 /* Emits the sum of the step's losses, if its output is one. */

@@ -54,14 +54,18 @@ static bool by_tiles(const tess_lower *L, const tess_node *n)
 
 static void forward_tiles(tess_lower *L, const tess_node *n, int first, int end)
 {
+    const int tiles = tess_lower_tiles(L, n->out), guests = tess_guests_of(L, n);
     enter(L, n);
-    for (int i = first; i < end; i++) {
-        tess_lower_rows(L, n, i);
-        (by_tiles(L, n) ? n->op->forward : tess_lower_whole_forward)(L, n, i);
+    for (L->guest = guests > 0; L->guest <= guests; L->guest++) {
+        for (int i = first; i < end; i++) {
+            tess_lower_rows(L, n, i);
+            (by_tiles(L, n) ? n->op->forward : tess_lower_whole_forward)(L, n, i);
+        }
+        tess_lower_rows(L, NULL, 0);
+        look(L, n, first, end < tiles ? end : tiles);
     }
-    tess_lower_rows(L, NULL, 0);
-    const int tiles = tess_lower_tiles(L, n->out);
-    look(L, n, first, end < tiles ? end : tiles);
+    L->guest = 0;
+    if (L->routed && end == L->row_tiles) tess_guests_forward(L, n);
     enter(L, NULL);
 }
 
@@ -141,13 +145,6 @@ void tess_lower_find_recomputed(const tess_lower *L, int first, int last, const 
     free(need);
 }
 
-void tess_lower_release(tess_lower *L, const tess_tensor *t, int i)
-{
-    if (!L->grad[t->id][tess_lower_at(L, i)]) return;
-    L->grad[t->id][tess_lower_at(L, i)]->holders--;
-    L->grad[t->id][tess_lower_at(L, i)] = NULL;
-}
-
 /* What follows a gradient that is complete: of this micro-batch, where that is given up early, or of the step. */
 static void complete(tess_lower *L, const struct tess_owed *o)
 {
@@ -197,17 +194,22 @@ void tess_lower_end_uses(tess_lower *L, const tess_node *n)
 
 static void backward_tiles(tess_lower *L, const tess_node *n, int first, int end)
 {
-    const int tiles = tess_lower_tiles(L, n->out);
+    const int tiles = tess_lower_tiles(L, n->out), guests = tess_guests_of(L, n);
     enter(L, n);
-    for (int i = first; n->op->backward && i < end; i++) {
-        const size_t from = L->p->tasks;
-        tess_lower_rows(L, n, i);
-        (by_tiles(L, n) ? n->op->backward : tess_lower_whole_backward)(L, n, i);
-        if (L->waits && n->op->may_wait && by_tiles(L, n)) tess_lower_wait(L, n, i, from);
+    if (L->routed) tess_guests_before(L, n);
+    for (L->guest = guests > 0; L->guest <= guests; L->guest++) {
+        for (int i = first; n->op->backward && i < end; i++) {
+            const size_t from = L->p->tasks;
+            tess_lower_rows(L, n, i);
+            (by_tiles(L, n) ? n->op->backward : tess_lower_whole_backward)(L, n, i);
+            if (L->waits && n->op->may_wait && by_tiles(L, n)) tess_lower_wait(L, n, i, from);
+        }
+        tess_lower_rows(L, NULL, 0);
+        for (int i = first; i < (end < tiles ? end : tiles); i++) tess_lower_release(L, n->out, i);
     }
-    tess_lower_rows(L, NULL, 0);
+    L->guest = 0;
+    if (L->routed) tess_guests_backward(L, n);
     enter(L, NULL);
-    for (int i = first; i < (end < tiles ? end : tiles); i++) tess_lower_release(L, n->out, i);
 }
 
 void tess_lower_node_backward(tess_lower *L, const tess_node *n)

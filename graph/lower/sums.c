@@ -10,8 +10,7 @@ static int rank_of_tensor(const tess_lower *L, int t)
     return L->grid->rank - tess_grid_tensor(L->grid) + t;
 }
 
-/* Returns the next tag; all ranks of the dimension lower alike, and get the same one. */
-static int next_tag(tess_lower *L)
+int tess_parcel_tag(tess_lower *L)
 {
     TESS_ASSERT(TESS_TAGS_TENSOR + L->sums < INT32_MAX - 8);
     return (int)(TESS_TAGS_TENSOR + L->sums++);
@@ -77,19 +76,19 @@ static void give_runs(tess_lower *L, tess_tile *t, int64_t rows, int64_t width, 
 
 void tess_lower_all_reduce(tess_lower *L, tess_tile *t, int64_t n, tess_dtype type)
 {
-    const int parts = next_tag(L), sums = next_tag(L);
+    const int parts = tess_parcel_tag(L), sums = tess_parcel_tag(L);
     sum_runs(L, NULL, t, n, 1, type, parts);
     give_runs(L, t, n, 1, tess_dtype_size(type), sums);
 }
 
 void tess_lower_reduce_scatter_rows(tess_lower *L, tess_tile *t, int64_t rows, int64_t width)
 {
-    sum_runs(L, NULL, t, rows, width, L->dtype, next_tag(L));
+    sum_runs(L, NULL, t, rows, width, L->dtype, tess_parcel_tag(L));
 }
 
 void tess_lower_all_gather_rows(tess_lower *L, tess_tile *t, int64_t rows, int64_t width)
 {
-    give_runs(L, t, rows, width, tess_dtype_size(L->dtype), next_tag(L));
+    give_runs(L, t, rows, width, tess_dtype_size(L->dtype), tess_parcel_tag(L));
 }
 
 /* What these ranks have alike of a parameter is its place in the graph and its tiles: their number of tiles before it
@@ -130,7 +129,7 @@ void tess_lower_cross(tess_lower *L, tess_use use, int peer, int tag, bool sends
     tess_parcel_add(&run, use, peer, tag, sends, first, own);
     tess_parcel_send(L, &run);
     if (sends) return;
-    const int others_tag = next_tag(L);
+    const int others_tag = tess_parcel_tag(L);
     L->lane = TESS_LANE_TOGETHER;
     tess_parcel all = tess_parcel_begin(L, 2 * L->grid->tensor, 1);
     const tess_use whole = {use.tile, TESS_RW};
@@ -146,7 +145,7 @@ void tess_lower_cross(tess_lower *L, tess_use use, int peer, int tag, bool sends
 
 void tess_lower_broadcast(tess_lower *L, tess_tile *t, int from)
 {
-    int mine = tess_grid_tensor(L->grid), tag = next_tag(L);
+    int mine = tess_grid_tensor(L->grid), tag = tess_parcel_tag(L);
     tess_parcel m = tess_parcel_begin(L, L->grid->tensor, 1);
     tess_use use = {t, from == mine ? TESS_R : TESS_W};
     for (int r = 0; r < L->grid->tensor && from == mine; r++)
@@ -160,7 +159,7 @@ void tess_lower_broadcast(tess_lower *L, tess_tile *t, int from)
 void tess_lower_all_to_all(tess_lower *L, tess_tile *const *out, tess_tile *const *in)
 {
     const int ranks = L->grid->sequence, first = tess_grid_data(L->grid) - tess_grid_sequence(L->grid),
-              tag = next_tag(L);
+              tag = tess_parcel_tag(L);
     tess_parcel m = tess_parcel_begin(L, 2 * ranks, 2 * ranks);
     for (int r = 0; r < ranks; r++)
         if (out[r])

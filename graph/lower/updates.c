@@ -202,8 +202,8 @@ static void update_matrix(tess_lower *L, struct matrix *m, tess_tile *norm, tess
     const double across = (double)p->dim[1], down = (double)m->rows;
     const int64_t first = h->tile[m->tile].first_state,
                   end = h->tile[m->end - 1].first_state + h->tile[m->end - 1].states;
-    const int shard = tess_grid_shard(L->grid), mine = tess_grid_data(L->grid);
-    m->maker = shared ? mine - mine % shard + L->matrices++ % shard : mine;
+    const int shard = tess_grid_shard(L->grid), mine = tess_grid_data(L->grid), owner = tess_grid_expert(p, m->tile);
+    m->maker = !shared ? mine : owner >= 0 ? owner : mine - mine % shard + L->matrices++ % shard;
     if (first == end && m->maker != tess_grid_data(L->grid)) return;
     m->stride = kind->stride ? kind->stride(m->rows, p->dim[1]) : p->dim[1];
     m->x = take_turns(L, (size_t)(m->rows * m->stride) * sizeof(float), "a whole matrix");

@@ -82,7 +82,7 @@ static void mark_written(tess_lower *L, const tess_node *n)
 {
     for (int k = 0; k < n->inputs; k++) {
         const tess_tensor *p = n->in[k];
-        for (int64_t j = 0; p && p->kind == TESS_KIND_PARAM && L->wants[p->id] && j < p->cut->tiles; j++)
+        for (int64_t j = 0; p && p->kind == TESS_KIND_PARAM && L->wants[p->id] && j < tess_lower_gradients(L, p); j++)
             if (L->begun[p->id][j] >= 0) L->begun[p->id][j] = L->micro;
     }
 }

@@ -159,6 +159,11 @@ static inline int64_t tess_routed_experts(const tess_tensor *weights)
 {
     return weights->producer->in[0]->dim[2];
 }
+/* Returns whether the next tasks are of rows that other ranks, or this one, sent to this rank's experts; their tiles
+ * have places of these alone, and no choice. */
+bool tess_is_guest(const tess_lower *L);
+/* Stores which of all experts the places of the next tasks' tiles are of. */
+void tess_experts_here(const tess_lower *L, int64_t experts, int64_t *first, int64_t *end);
 /* Returns the choice among `options` that row tile i of this node makes, for the task that chooses; NULL where it was
  * made before, and is recomputed. */
 tess_choice *tess_choice_begin(tess_lower *L, const tess_node *n, int i, int64_t options);

@@ -45,6 +45,7 @@ tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c)
                               c->layout.keep ? c->layout.keep[k] : -1, output->g->nodes - 1);
     int64_t row_tiles;
     TESS_TRY(tess_check_sequence(output, c));
+    TESS_TRY(tess_guests_check(g));
     tess_lower_spans(output, c->deterministic, &row_tiles);
     if (__builtin_mul_overflow(micro, row_tiles, &places) || __builtin_mul_overflow(places, g->tensors, &places) ||
         places > TESS_MOST_PLACES)

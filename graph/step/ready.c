@@ -74,9 +74,11 @@ static void make_tiles(tess_tensor *p)
     const int shard = tess_grid_shard(grid);
     p->held->copy = g->conf.dtype != TESS_F32 && tess_param_narrows(p);
     if (p->held->quantized && !has_blocks(p)) p->held->quantized = TESS_F32;
-    p->held->on.gathered =
-        grid->data > 1 && grid->stage == 3 && p->dim[0] * p->dim[1] > grid->persist && !p->held->on.shared;
-    p->held->on.sliced = p->held->on.gathered || (grid->data > 1 && grid->stage > 0 && !p->held->frozen);
+    const bool owned = tess_grid_expert(p, 0) >= 0;
+    p->held->on.stays = owned && g->rows_go && !p->held->on.shared;
+    p->held->on.gathered = p->held->on.stays || (grid->data > 1 && grid->stage == 3 &&
+                                                 p->dim[0] * p->dim[1] > grid->persist && !p->held->on.shared);
+    p->held->on.sliced = p->held->on.gathered || (grid->data > 1 && (grid->stage > 0 || owned) && !p->held->frozen);
     bool states = !p->held->on.absent && tess_grid_section(grid) == p->held->on.home;
     p->held->tile = tess_arena_get(g->arena, (size_t)p->cut->tiles * sizeof *p->held->tile);
     int64_t most = 0;
@@ -131,6 +133,7 @@ void tess_graph_ready(tess_graph *g)
     if (g->conf.share) tess_graph_ready(g->conf.share);
     tess_tensor_split(g);
     find_users(g);
+    if (g->owned) tess_guests_choose(g);
     for (int k = 0; k < g->params; k++) {
         tess_tensor *p = g->param[k], *of = p->held->storage;
         if (p->held->tile) continue;

@@ -244,6 +244,51 @@ TEST(ranks_that_share_sequences_have_the_same_bits)
     }
 }
 
+/* Ranks own the experts, and rows go to them wherever they lie: along a pipeline and beside shared matrices, under a
+ * cap, spans of sequences, evaluations, and from one placement to another. */
+TEST(experts_of_ranks_have_the_same_bits)
+{
+    static const char *const models[] = {
+        "{\"model_type\": \"mixtral\", \"vocab_size\": 256, \"hidden_size\": 32, \"intermediate_size\": 400, "
+        "\"num_hidden_layers\": 2, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"num_local_experts\": 5, "
+        "\"output_router_logits\": true, \"router_aux_loss_coef\": 0.5, \"max_position_embeddings\": 512}",
+        "{\"model_type\": \"qwen3_moe\", \"vocab_size\": 256, \"hidden_size\": 32, \"intermediate_size\": 64, "
+        "\"moe_intermediate_size\": 400, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+        "\"num_key_value_heads\": 2, \"head_dim\": 8, \"num_experts\": 6, \"num_experts_per_tok\": 2, "
+        "\"max_position_embeddings\": 512}"};
+    static const struct {
+        int ranks;
+        const char *how[4];
+    } ways[] = {{2, {"parallel.expert=2", "parallel.carrier=starpu_mpi"}},
+                {4, {"parallel.expert=4", "zero_optimization.stage=1"}},
+                {2,
+                 {"parallel.expert=2", "zero_optimization.stage=3", "activation_checkpointing.enabled=true",
+                  "memory.cpu=24MiB"}},
+                {4, {"parallel.expert=2", "parallel.pipeline=2", "parallel.schedule=zb-h1"}}};
+#define OVER(...) "train", "run.json", "train_batch_size=4", __VA_ARGS__
+    char out[64], one[64];
+    snprintf(out, sizeof out, "out%s", weights), snprintf(one, sizeof one, "one%s", weights);
+    for (int k = 0; k < 2; k++) {
+        long_setup(models[k], 300, 1);
+        DONE(OVER("output=one"));
+        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+            const char *const *how = ways[i].how, *const none = "seed=1";
+            DONE_RANKS(ways[i].ranks, OVER(how[0], how[1], how[2] ? how[2] : none, how[3] ? how[3] : none,
+                                           "memory.path=.", "memory.disk=256MiB"));
+            CHECK_HAS(ran.err, "parallel.expert: rows go to the ranks that own their experts, some");
+            if (!same_file(out, one)) CHECK_SAY("model %d, way %zu: other bits", k, i);
+        }
+        CHECK(valid_loss("out") == valid_loss("one"));
+        DONE_RANKS(2, OVER("parallel.expert=2", "checkpoint.dir=ck", "steps=2"));
+        DONE(OVER("checkpoint.dir=ck", "--resume"));
+        CHECK(same_file(out, one));
+        DONE_RANKS(4, OVER("parallel.tensor=2", "output=one"));
+        DONE_RANKS(4, OVER("parallel.tensor=2", "parallel.expert=2"));
+        CHECK(same_file(out, one));
+    }
+#undef OVER
+}
+
 /* One activation between blocks is 32 MiB, and within them three times as much. */
 TEST(a_long_sequence_under_a_cap_below_its_tensors)
 {

@@ -8,7 +8,8 @@ static void tasks(const struct experts *k, tess_expert_arg a, tess_dtype t)
     const int64_t in = l->in, out = l->out, ld = l->ld, col = l->col, choices = a.choices;
     double *x = op_in("x", choices * in, t, 1), *w = op_in("w", out * in, t, 1);
     tess_order o = experts_put_order(k);
-    const int64_t first = o.offset[a.expert], end = o.offset[a.expert + 1], taken = o.offset[a.experts];
+    const int64_t base = o.offset[a.first], first = o.offset[a.expert] - base, end = o.offset[a.expert + 1] - base,
+                  taken = o.offset[a.end] - base;
     double *y = op_out("y", choices * ld, t, true);
     for (int64_t p = 0; p < choices; p++)
         for (int64_t c = 0; c < out; c++) {
@@ -23,7 +24,8 @@ static void tasks(const struct experts *k, tess_expert_arg a, tess_dtype t)
     double *dy = op_in("dy", choices * ld, t, 1);
     w = op_in("w", out * in, t, 1);
     o = experts_put_order(k);
-    const int64_t first1 = o.offset[a.expert], end1 = o.offset[a.expert + 1], taken1 = o.offset[a.experts];
+    const int64_t base1 = o.offset[a.first], first1 = o.offset[a.expert] - base1, end1 = o.offset[a.expert + 1] - base1,
+                  taken1 = o.offset[a.end] - base1;
     double *dx = op_out("dx", choices * in, sums, true);
     for (int64_t p = 0; p < choices; p++)
         for (int64_t i = 0; i < in; i++) {
@@ -37,7 +39,7 @@ static void tasks(const struct experts *k, tess_expert_arg a, tess_dtype t)
     dy = op_in("dy", choices * ld, t, 1), x = op_in("x", choices * in, t, 1);
     o = experts_put_order(k);
     double *dw = op_out("dw", out * in, TESS_F32, l->acc);
-    for (int64_t p = o.offset[a.expert]; p < o.offset[a.expert + 1]; p++)
+    for (int64_t p = o.offset[a.expert] - o.offset[a.first]; p < o.offset[a.expert + 1] - o.offset[a.first]; p++)
         for (int64_t c = 0; c < out; c++)
             for (int64_t i = 0; i < in; i++) dw[c * in + i] += dy[p * ld + col + c] * x[p * in + i];
     op_run(&tess_expert_linear_backward_weight[t], &a);
@@ -52,9 +54,11 @@ OP_TASKS(expert_linear)
             {
                 const struct experts *e = &experts_kinds[k];
                 const bool tiled = how % 2;
+                const int64_t expert = how % e->experts; /* in places of all, or of an owner's alone */
                 tasks(e,
-                      (tess_expert_arg){.expert = how % e->experts,
-                                        .experts = e->experts,
+                      (tess_expert_arg){.expert = expert,
+                                        .first = how > 1 ? expert : 0,
+                                        .end = how > 1 ? expert + 1 : e->experts,
                                         .choices = e->rows * e->chosen,
                                         .rest = how % 3 == 0,
                                         .linear = {.in = shape[s][0],

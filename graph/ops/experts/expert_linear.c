@@ -27,9 +27,18 @@ static tess_expert_arg *arg(tess_lower *L, const tess_node *n, int i, int64_t j)
 {
     const tess_tensor *w = n->in[W];
     const int64_t out = w->dim[0] / w->cut->members, each = tiles_of_one(w);
+    int64_t first, end;
+    tess_experts_here(L, w->cut->members, &first, &end);
     return TESS_ARG(
-        L, tess_expert_arg, .expert = j / each, .experts = w->cut->members, .choices = tess_rows(L, n->out, i),
+        L, tess_expert_arg, .expert = j / each, .choices = tess_rows(L, n->out, i), .first = first, .end = end,
         .linear = {.in = w->dim[1], .out = w->cut->tile_rows, .ld = out, .col = j % each * w->cut->tile_rows});
+}
+
+/* Stores the tiles [first, end) of the experts whose places are here. */
+static void tiles_here(const tess_lower *L, const tess_tensor *w, int64_t *first, int64_t *end)
+{
+    tess_experts_here(L, w->cut->members, first, end);
+    *first *= tiles_of_one(w), *end *= tiles_of_one(w);
 }
 
 static tess_use order(tess_lower *L, const tess_node *n, int i)
@@ -42,10 +51,10 @@ static void emit_if_chosen(tess_lower *L, const tess_node *n, int i, tess_codele
                            tess_use from, int64_t j, tess_use to)
 {
     tess_use w = tess_weight(L, n->in[W], j);
-    w.mode |= TESS_IF_CHOSEN;
+    if (!tess_is_guest(L)) w.mode |= TESS_IF_CHOSEN;
     TESS_EMIT(L, cl, a, from, w, order(L, n, i), to,
               tess_scratch_use(L, tess_expert_scratch(a->linear.in, a->linear.out)));
-    tess_emitted_chooses(L, tess_choice_at(L, n->in[WEIGHTS]->producer, i), (int)a->expert);
+    if (!tess_is_guest(L)) tess_emitted_chooses(L, tess_choice_at(L, n->in[WEIGHTS]->producer, i), (int)a->expert);
 }
 
 /* With the last row tile, for all of them: expert by expert, so that a matrix is needed once, and that tasks which
@@ -54,13 +63,15 @@ static void forward(tess_lower *L, const tess_node *n, int i)
 {
     const int tiles = tess_row_tiles(L);
     if (i + 1 < tiles) return;
+    int64_t first, end;
+    tiles_here(L, n->in[W], &first, &end);
     tess_use *y = tess_lower_get(L, (size_t)tiles * sizeof *y);
     for (int r = 0; r < tiles; r++) y[r] = tess_out(L, n->out, r);
-    for (int64_t j = 0; j < n->in[W]->cut->tiles; j++)
+    for (int64_t j = first; j < end; j++)
         for (int r = 0; r < tiles; r++) {
             tess_expert_arg *a = arg(L, n, r, j);
-            a->rest = a->expert == 0; /* of each column, whoever makes it first */
-            if (j > 0) y[r].mode = TESS_RW;
+            a->rest = a->expert == a->first; /* of each column, whoever makes it first */
+            if (j > first) y[r].mode = TESS_RW;
             emit_if_chosen(L, n, r, &tess_expert_linear_forward[tess_real(L)], a, tess_in(L, n->in[X], r), j, y[r]);
         }
 }
@@ -76,6 +87,8 @@ static void input_gradient(tess_lower *L, const tess_node *n, int tiles)
     const tess_tensor *x = n->in[X], *w = n->in[W];
     const int64_t each = tiles_of_one(w);
     const bool sums = each > 1;
+    int64_t first, end;
+    tiles_here(L, w, &first, &end);
     struct dx *dx = tess_lower_get(L, (size_t)tiles * sizeof *dx);
     for (int r = 0; r < tiles; r++) {
         const size_t elements = (size_t)(tess_rows(L, x, r) * tess_width(x));
@@ -84,13 +97,13 @@ static void input_gradient(tess_lower *L, const tess_node *n, int tiles)
         else
             dx[r].to = tess_grad_write(L, x, r, &dx[r].acc);
     }
-    for (int64_t j = 0; j < w->cut->tiles; j++)
+    for (int64_t j = first; j < end; j++)
         for (int r = 0; r < tiles; r++) {
             tess_expert_arg *a = arg(L, n, r, j);
             a->linear.sum = sums;
             a->linear.acc = sums ? j % each > 0 : dx[r].acc;
-            a->rest = j == 0;
-            if (j > 0) dx[r].to.mode = TESS_RW;
+            a->rest = j == first;
+            if (j > first) dx[r].to.mode = TESS_RW;
             emit_if_chosen(L, n, r, &tess_expert_linear_backward_input[tess_real(L)], a, tess_grad_read(L, n->out, r),
                            j, dx[r].to);
         }
@@ -105,8 +118,10 @@ static void backward(tess_lower *L, const tess_node *n, int i)
 {
     const int tiles = tess_row_tiles(L);
     if (i + 1 < tiles) return;
+    int64_t first, end;
+    tiles_here(L, n->in[W], &first, &end);
     if (tess_wants_gradient(L, n->in[X])) input_gradient(L, n, tiles);
-    for (int64_t j = 0; tess_wants_gradient(L, n->in[W]) && j < n->in[W]->cut->tiles; j++)
+    for (int64_t j = first; tess_wants_gradient(L, n->in[W]) && j < end; j++)
         for (int r = 0; r < tiles; r++) {
             tess_lower_piece(L, r);
             tess_expert_arg *a = arg(L, n, r, j);

@@ -544,6 +544,22 @@ static tess_status check_steps(const tess_config *c, const char *key, const int6
     return TESS_OK;
 }
 
+static tess_status check_experts(const tess_config *c, int64_t ranks)
+{
+    const int64_t data = ranks / (c->parallel.tensor * c->parallel.pipeline);
+    if (c->parallel.expert > 1 && c->parallel.sequence > 1)
+        REFUSE(c, "parallel.expert", "%lld, but with parallel.sequence it is not there yet (1 is)",
+               (wide)c->parallel.expert);
+    if (c->parallel.expert > 1 && tess_config_group(c))
+        REFUSE(c, "parallel.expert", "%lld, but with groups of data-parallel ranks it is not there yet (1 is)",
+               (wide)c->parallel.expert);
+    if (c->parallel.expert > 1 && c->parallel.expert != data)
+        REFUSE(c, "parallel.expert",
+               "%lld, but there are %lld data-parallel ranks (all of them own experts: %lld; or 1, and none do)",
+               (wide)c->parallel.expert, (wide)data, (wide)data);
+    return TESS_OK;
+}
+
 tess_status tess_config_resolve(tess_config *c, int64_t ranks)
 {
     TESS_ASSERT(ranks >= 1);
@@ -560,6 +576,7 @@ tess_status tess_config_resolve(tess_config *c, int64_t ranks)
                "tensor %lld x pipeline %lld ranks for a model, but %lld ranks run (start a multiple of %lld)",
                (wide)c->parallel.tensor, (wide)c->parallel.pipeline, (wide)ranks, (wide)model);
     TESS_TRY(check_groups(c, ranks / (c->parallel.tensor * c->parallel.pipeline)));
+    TESS_TRY(check_experts(c, ranks));
     TESS_TRY(resolve_batch(c, ranks / model));
     TESS_TRY(tess_config_resolve_optimizer(c));
     if (c->optimizer_states > TESS_STATES_8BIT) c->optimizer_states = TESS_STATES_8BIT; /* int8 */

@@ -72,6 +72,7 @@ void tess_announce_step(const tess_run *r, const tess_step *step)
                   r->grid.blocks ? "blocks" : "schedule");
     if (tess_graph_sections(r->g))
         tess_note("parallel.pipeline: the blocks of its stages are %s", tess_graph_sections(r->g));
+    if (tess_graph_experts(r->g)) tess_note("parallel.expert: %s", tess_graph_experts(r->g));
     if (shares)
         tess_note("parallel.sequence: in attention %lld ranks exchange %s", (long long)r->c->parallel.sequence, shares);
     if (tess_model_batch(r->model)) say_generic(r, step);

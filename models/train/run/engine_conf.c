@@ -143,13 +143,10 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
 
 tess_status tess_run_at_key(tess_status status)
 {
-    static const char *const key[][2] = {{"RAM", "memory.cpu"},
-                                         {"GPU", "memory.gpu"},
-                                         {"grid", "parallel.pipeline"},
-                                         {"carrier", "parallel.carrier"},
-                                         {"optimizer", "optimizer.params"},
-                                         {"moments", "optimizer_states"},
-                                         {"sequence length", "data.seq_length"}};
+    static const char *const key[][2] = {{"RAM", "memory.cpu"},           {"GPU", "memory.gpu"},
+                                         {"grid", "parallel.pipeline"},   {"carrier", "parallel.carrier"},
+                                         {"experts", "parallel.expert"},  {"optimizer", "optimizer.params"},
+                                         {"moments", "optimizer_states"}, {"sequence length", "data.seq_length"}};
     for (size_t k = 0; k < sizeof key / sizeof key[0]; k++) tess_error_at(status, key[k][0], key[k][1]);
     return status;
 }

@@ -140,6 +140,8 @@ static tess_status open_run(const tess_config *c, int rank, int64_t among, tess_
                             /* products of rows that lie an odd number apart have no fast kernel there */
                             .loss_align = tess_gpus() > 0 ? 64 : 0};
     r->g = tess_graph_new(&conf);
+    if (c->parallel.expert > 1)
+        tess_graph_own_experts(r->g, tess_gpus() ? 0 : r->micro * r->grid.sequence / r->grid.data);
     const tess_run_inputs in = tess_run_wants(c, tess_model_answers(r->model) == TESS_ANSWERS_LABEL);
     const tess_preference_conf preference = {.kind = (tess_preference_kind)c->preference.loss,
                                              .beta = (float)c->preference.beta,
