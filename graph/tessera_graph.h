@@ -340,6 +340,21 @@ typedef struct tess_step_result {
 /* Runs the step to its end. A loss or a gradient that is not finite is TESS_FAILED; after such a loss no parameter has
  * changed. */
 tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_result *out) TESS_NODISCARD;
+/* The same in two: the one submits the step, the other waits for it. Where tess_step_overlaps says so the next run may
+ * be fed, and begin, before the last has ended, so that nothing stands still between them:
+ *
+ *     for (int64_t k = 0; k <= steps; k++) {
+ *         if (k < steps) ... tess_step_feed; TESS_TRY(tess_step_begin(s, &(tess_step_input){.step = k, .lr = 1e-3}));
+ *         if (k > 0) TESS_TRY(tess_step_end(s, &r));                                          // of step k - 1
+ *     }
+ *
+ * Bits are those of runs one by one. If a run fails, what was begun behind it has ended too, and is not waited for.
+ * Other steps of the graph run, and parameters and outputs are looked at, when none is under way. */
+tess_status tess_step_begin(tess_step *s, const tess_step_input *in) TESS_NODISCARD;
+tess_status tess_step_end(tess_step *s, tess_step_result *out) TESS_NODISCARD;
+/* Returns whether a run may begin before the last has ended: not over several ranks, below a cap on RAM, with
+ * tess_step_conf.skips or .watches, or with frozen parameters where no GPU has the tiles by plan. */
+bool tess_step_overlaps(const tess_step *s);
 /* Stores the output of the last forward pass, in fp32: the rows of this rank's sequences. */
 tess_status tess_step_output(tess_step *s, float *values) TESS_NODISCARD;
 /* Stores the gradient of a parameter, (rows, columns), after a run with keep_gradients below ZeRO's stage 1. */

@@ -218,6 +218,9 @@ tess_tier tess_tile_home(const tess_tile *t);
 /* Maps the tile's bytes for the main thread in RAM, in order with the tasks submitted before, until tess_tile_unmap.
  * mode is TESS_R, TESS_W (all of it will be written) or TESS_RW; who only reads may have it several times. */
 tess_status tess_tile_map(tess_tile *t, int mode, void **data) TESS_NODISCARD;
+/* Has what is written from now on lie in bytes of its own, while tasks that were submitted have those of before: the
+ * contents of such a tile, an input, change between steps that overlap. */
+void tess_tile_turn(tess_tile *t);
 /* Returns whether the main thread has it. */
 bool tess_tile_mapped(const tess_tile *t);
 /* Unmaps it; nothing happens where it is not mapped. */
@@ -238,12 +241,27 @@ tess_status tess_tile_lend(tess_lending *l) TESS_NODISCARD;
 void tess_tile_return(const tess_lending *l);
 /* Lends it no more, if that has not begun. */
 void tess_tile_lend_not(tess_lending *l);
+/* The first bytes of a tile as the next task that is submitted to write it leaves them, whatever is submitted then. */
+typedef struct tess_reading {
+    tess_lending of; /* its tile is the caller's to set */
+    void *to;
+    size_t bytes;
+    void (*came)(struct tess_reading *r); /* a callback, by any thread: they are there; NULL: none */
+    void *by;                             /* the caller's */
+    bool there, ended;
+} tess_reading;
+/* Has them copied; *r stays where it is until it was waited for. */
+tess_status tess_tile_read_behind(tess_reading *r) TESS_NODISCARD;
+/* Waits for them; false: they will not come, since a task has failed, or none was submitted. */
+bool tess_reading_wait(tess_reading *r);
 /* Copies bytes to it; a write that does not cover the tile needs one that was written before. */
 tess_status tess_tile_write(tess_tile *t, size_t offset, const void *src, size_t bytes) TESS_NODISCARD;
 /* Copies bytes from it. */
 tess_status tess_tile_read(tess_tile *t, size_t offset, void *dst, size_t bytes) TESS_NODISCARD;
 /* Beside a GPU: has RAM ready, pages and all, for those of the tiles that live there and have none yet. */
 void tess_tiles_ready(tess_tile *const *tile, size_t n);
+/* Returns whether tiles have room on a tier by a plan that counts it, GPU or RAM. */
+bool tess_tiles_planned(tess_tier t);
 /* Returns the bytes held now and at most since tess_start by all tiles on a tier, as allocated through StarPU. */
 void tess_tier_use(tess_tier tier, uint64_t *now, uint64_t *peak);
 /* Returns the bytes copied to GPUs and back since it was last asked. */
@@ -261,7 +279,7 @@ double tess_disk_busy_seconds(void);
 
 enum { TESS_MOST_LOSSES = 4 }; /* that are added */
 
-/* What is the same for all tasks of a step; set between steps, read by bodies. */
+/* What is the same for all tasks of a step; read by bodies. */
 typedef struct tess_env {
     uint64_t seed;
     int64_t step;                       /* from 0 */
@@ -274,9 +292,12 @@ typedef struct tess_env {
     double most_norm;                   /* a global norm above it changes nothing; 0: none is too large */
     float loss_scale[TESS_MOST_LOSSES]; /* of each loss: that scale / targets that count in the global batch */
     const struct tess_env *before;      /* that of the step before, for updates that come late */
+    int64_t used_at;                    /* where this step's own lengths begin in what tasks have as `used` */
+    uint32_t first;                     /* the runtime's: tasks before those of the step that may run still */
 } tess_env;
-/* Sets it for the tasks that run from now on. */
-void tess_env_set(const tess_env *env);
+/* Sets it, and that before it, for the tasks that are submitted from now on: a run of tasks. They come behind those of
+ * the runs before, which may still be under way. Returns the run's number. */
+unsigned tess_env_set(const tess_env *env);
 
 typedef struct tess_view {
     void *ptr;
@@ -438,6 +459,9 @@ tess_status tess_submit(const tess_task *task) TESS_NODISCARD;
 tess_status tess_submit_all(const tess_task *task, size_t n) TESS_NODISCARD;
 /* Waits until all that was submitted has run. Returns the failure of the earliest failed task, once. */
 tess_status tess_wait(void) TESS_NODISCARD;
+/* Waits until the tasks of a run (tess_env_set) have run, while those submitted behind them go on. Returns as tess_wait
+ * does; after a failure of one of them all that was submitted has ended. */
+tess_status tess_wait_run(unsigned run) TESS_NODISCARD;
 
 /* ---- flow/: which tiles come and go, for plans and reports ------------------------------------------------------- */
 

@@ -374,7 +374,7 @@ TESS_INLINE void cross_entropy_gradient(const tess_work *w, tess_dtype t)
     if (a->ends) return;
     tess_mm d = gradient_mm(a, t);
     tess_idle idle;
-    d.idle = tess_idle_find(w->task, a->row, a->rows, &idle);
+    d.idle = tess_idle_find(w, a->row, a->rows, &idle);
     tess_mm_run(&d, w->buf[0].ptr, w->buf[4].ptr, w->buf[5].ptr);
 }
 static tess_cost cross_entropy_gradient_cost(const void *arg, tess_dtype t)

@@ -55,7 +55,7 @@ TESS_INLINE void linear_forward(const tess_work *w, tess_dtype t)
     tess_mm d = tess_mm_forward(a, t);
     tess_idle idle;
     d.bias = a->bias ? w->buf[3].ptr : NULL;
-    d.idle = tess_idle_find(w->task, 0, a->rows, &idle);
+    d.idle = tess_idle_find(w, 0, a->rows, &idle);
     tess_mm_run(&d, w->buf[0].ptr, w->buf[1].ptr, tess_at_mut(w->buf[2].ptr, a->col, t));
 }
 static tess_cost linear_forward_cost(const void *arg, tess_dtype t)
@@ -75,7 +75,7 @@ TESS_INLINE void linear_backward_input(const tess_work *w, tess_dtype t)
     const tess_linear_arg *a = w->arg;
     tess_mm d = tess_mm_input(a, t);
     tess_idle idle;
-    d.idle = tess_idle_find(w->task, 0, a->rows, &idle);
+    d.idle = tess_idle_find(w, 0, a->rows, &idle);
     tess_mm_run(&d, tess_at(w->buf[0].ptr, a->col, t), w->buf[1].ptr, w->buf[2].ptr);
 }
 static tess_cost linear_backward_input_cost(const void *arg, tess_dtype t)
@@ -124,7 +124,7 @@ TESS_INLINE void linear_backward_weight(const tess_work *w, tess_dtype t)
     const void *dy = tess_at(w->buf[0].ptr, a->col, t);
     tess_mm d = tess_mm_weight(a, t);
     tess_idle idle;
-    d.idle = tess_idle_find(w->task, a->row, a->rows, &idle);
+    d.idle = tess_idle_find(w, a->row, a->rows, &idle);
     tess_mm_run(&d, dy, tess_at(w->buf[1].ptr, a->row * a->in, t), w->buf[2].ptr);
     if (a->bias) sum_columns(w->buf[3].ptr, dy, a, t);
 }

@@ -15,17 +15,19 @@ typedef struct tess_idle {
 } tess_idle;
 
 /* Returns `idle`, from row `first` of the task's tiles on; NULL: no block of them is. */
-TESS_INLINE const tess_idle *tess_idle_find(const tess_task *t, int64_t first, int64_t rows, tess_idle *idle)
+TESS_INLINE const tess_idle *tess_idle_find(const tess_work *w, int64_t first, int64_t rows, tess_idle *idle)
 {
+    const tess_task *t = w->task;
     if (!t || !t->used || rows > TESS_IDLE_ROWS * TESS_IDLE_MOST) return NULL;
     *idle = (tess_idle){.rows = rows};
+    const int32_t *of = t->used + w->env->used_at;
     int64_t kept = 0;
     for (int64_t r = 0; r < rows; r += TESS_IDLE_ROWS, idle->blocks++) {
         const int64_t end = least(r + TESS_IDLE_ROWS, rows);
         bool used = false;
         const int64_t from = t->place + first + r, to = t->place + first + end;
         for (int64_t at = from; at < to && !used; at = (at / t->sequence + 1) * t->sequence)
-            used = at % t->sequence < t->used[at / t->sequence];
+            used = at % t->sequence < of[at / t->sequence];
         idle->idle[idle->blocks] = !used;
         if (used) idle->at[kept++] = (uint8_t)idle->blocks, idle->kept += end - r;
     }

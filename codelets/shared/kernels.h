@@ -430,7 +430,7 @@ struct failing {
 };
 static inline failing failing_of(const tess_work *w, const char *name)
 {
-    return failing{w->fault, name, w->task ? w->task->order : 0};
+    return failing{w->fault, name, (w->task ? w->task->order : 0) + (w->env ? w->env->first : 0)};
 }
 /* By one thread of one block. */
 TESS_DEVICE void tess_kernel_failed(failing f, int64_t element, double value)

@@ -31,7 +31,7 @@ void tess_lower_idle(tess_lower *L, const bool *wanted)
 {
     if (L->output->kind != TESS_KIND_LOSS || L->conf->watches || L->g->cache) return;
     L->bounds = bounds_of(L, wanted);
-    if (L->bounds) L->used = tess_arena_get(L->p->arena, (size_t)(L->micros * L->g->batch) * sizeof *L->used);
+    if (L->bounds) L->used = tess_arena_get(L->p->arena, (size_t)(2 * L->micros * L->g->batch) * sizeof *L->used);
 }
 
 void tess_lower_rows(tess_lower *L, const tess_node *n, int i)
@@ -50,14 +50,17 @@ static void at_least(int32_t *used, int64_t rows)
 }
 
 /* A row is used if any row sees it, if it has a target, and if it is picked. */
-double tess_lower_idle_fill(const tess_graph *g, const tess_lowered *low, int64_t micros, int32_t *const *fed)
+double tess_lower_idle_fill(const tess_graph *g, const tess_lowered *low, int64_t micros, int32_t *const *fed, bool odd,
+                            int64_t *at)
 {
+    *at = 0;
     if (!low->used) return 1;
     const int64_t length = low->bounds->dim[1] / 2, sequences = micros * g->batch;
     const int32_t *bounds = fed[low->bounds->id];
+    int32_t *used = low->used + (*at = odd ? sequences : 0);
     for (int64_t s = 0; s < sequences; s++) {
-        low->used[s] = bounds ? 0 : (int32_t)length;
-        for (int64_t t = 0; bounds && t < length; t++) at_least(&low->used[s], bounds[(2 * s + 1) * length + t]);
+        used[s] = bounds ? 0 : (int32_t)length;
+        for (int64_t t = 0; bounds && t < length; t++) at_least(&used[s], bounds[(2 * s + 1) * length + t]);
     }
     for (int k = 0; k < g->nodes; k++) {
         const tess_node *n = g->node[k];
@@ -66,10 +69,10 @@ double tess_lower_idle_fill(const tess_graph *g, const tess_lowered *low, int64_
                             : n->op->targets && n->in[0]->dim[1] == length ? fed[n->in[n->op->targets]->id]
                                                                            : NULL;
         for (int64_t s = 0; of && s < sequences; s++)
-            for (int64_t t = length - 1; picks ? t == length - 1 : t >= low->used[s]; t--)
-                if (picks || of[s * length + t] >= 0) at_least(&low->used[s], picks ? of[s] + 1 : t + 1);
+            for (int64_t t = length - 1; picks ? t == length - 1 : t >= used[s]; t--)
+                if (picks || of[s * length + t] >= 0) at_least(&used[s], picks ? of[s] + 1 : t + 1);
     }
     double rows = 0;
-    for (int64_t s = 0; s < sequences; s++) rows += low->used[s];
+    for (int64_t s = 0; s < sequences; s++) rows += used[s];
     return rows / (double)(sequences * length);
 }

@@ -79,10 +79,10 @@ struct tess_lower {
     int64_t micro;          /* the index of the current one among this rank's */
     uint64_t stretch;       /* stretches of nodes so far */
     bool recomputing;
-    int32_t *used;       /* [micro * batch + sequence]: rows that can change the loss; NULL: unknown (idle_rows.c) */
-    const int32_t *rows; /* `used` of the sequences that the next tasks work on, or NULL */
-    int64_t place;       /* the position of the first such row in its sequence */
-    int64_t piece;       /* the piece of its sequence that the next tasks belong to */
+    int32_t *used; /* [run][micro * batch + sequence]: rows that can change the loss; NULL: unknown (idle_rows.c) */
+    const int32_t *rows;       /* `used` of the sequences that the next tasks work on, or NULL */
+    int64_t place;             /* the position of the first such row in its sequence */
+    int64_t piece;             /* the piece of its sequence that the next tasks belong to */
     const tess_tensor *bounds; /* the input that `used` follows from */
     bool *kept;                /* [node]: its output outlives the forward pass wherever it is read */
     int recomputed;            /* the group of blocks that was last recomputed; -1: none */
@@ -157,7 +157,7 @@ typedef struct tess_lowered {
     tess_program *updates;     /* with late updates: a program of these alone, over the tiles of the other one */
     bool *uses;                /* [tensor]: the inputs and parameters that its tasks read */
     const tess_tensor *bounds; /* the input that says which rows can change the loss, or NULL */
-    int32_t *used;             /* [micro * batch + sequence]: how many rows can; tess_lower_idle_fill sets it */
+    int32_t *used;             /* [run][micro * batch + sequence]: how many rows can; tess_lower_idle_fill sets it */
 } tess_lowered;
 
 /* ---- tiles and tasks (emit.c; ops/lowering.h has the functions that rules of ops call) ---- */
@@ -255,8 +255,9 @@ void tess_lower_idle(tess_lower *L, const bool *wanted);
 /* Makes row tile i of this node the subject of the next tasks; NULL ends that. */
 void tess_lower_rows(tess_lower *L, const tess_node *n, int i);
 /* Sets how many rows of each sequence can change the loss, from the values fed to the inputs, [tensor]; returns their
- * share of all rows. */
-double tess_lower_idle_fill(const tess_graph *g, const tess_lowered *low, int64_t micros, int32_t *const *fed);
+ * share of all rows. Two runs of a step have a half of `used` each, which begins at *at. */
+double tess_lower_idle_fill(const tess_graph *g, const tess_lowered *low, int64_t micros, int32_t *const *fed, bool odd,
+                            int64_t *at);
 
 /* ---- passes over nodes (passes.c) ---- */
 

@@ -9,7 +9,7 @@ static void renew(tess_graph *g, unsigned session)
 {
     g->session = session;
     g->maps = 0;
-    g->pending = NULL;
+    g->pending = g->runs = NULL;
     tess_steps_forget(g);
     for (int k = 0; k < g->params; k++) {
         tess_tensor *p = g->param[k];

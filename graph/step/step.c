@@ -73,6 +73,7 @@ tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_
     if (s->conf.micro < 1) s->conf.micro = tess_grid_batches(&g->conf.grid);
     s->tensors = g->tensors;
     s->fed = tess_alloc((size_t)g->tensors * sizeof *s->fed);
+    s->fed_before = tess_alloc((size_t)g->tensors * sizeof *s->fed_before);
     s->next = g->steps;
     s->link = &g->steps;
     if (g->steps) g->steps->link = &s->next;
@@ -111,7 +112,7 @@ void tess_step_free(tess_step *s)
 {
     if (!s) return;
     tess_step_leave(s);
-    free(s->fed);
+    free(s->fed), free(s->fed_before);
     tess_program_free(s->low.updates);
     tess_program_free(s->low.program);
     tess_step_digest(s, NULL); /* nothing runs any more */

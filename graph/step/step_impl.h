@@ -3,6 +3,16 @@
 #define TESS_STEP_IMPL_H
 #include "graph/lower/lower.h"
 
+/* A run of a step, from its submission until it is waited for. */
+struct tess_step_run {
+    tess_step_input in;
+    tess_step_result out;
+    unsigned tasks;          /* the runtime's number of them */
+    double unscale;          /* of its gradients */
+    tess_reading loss, norm; /* which the next run writes again: */
+    double sum[2], square;   /* losses and what counted; the square of the norm */
+};
+
 struct tess_step {
     tess_graph *g; /* NULL: it was freed */
     tess_tensor *output;
@@ -11,6 +21,9 @@ struct tess_step {
     int tensors;                       /* of the graph, when the step was made */
     int64_t targets[TESS_MOST_LOSSES]; /* that count, as fed last, of each loss */
     int32_t **fed;                     /* [tensor]: the values fed last, for looking into a failure; NULL: none yet */
+    int32_t **fed_before;              /* [tensor]: those of a run under way, where others were fed since; NULL: none */
+    struct tess_step_run run[2];       /* in turn */
+    int64_t begun, ended;              /* runs */
     tess_env env;                      /* of the last run, by which its updates are made, if they come late */
     tess_env before;                   /* of the run before it */
     bool pending;                      /* they are yet to come */
@@ -33,6 +46,15 @@ void tess_step_leave_disk(tess_step *s);
 void tess_step_digests_begin(const tess_step *s);
 /* Writes them, when all tasks have ended; `step` counts from 0. */
 void tess_step_digests_end(const tess_step *s, int64_t step);
+/* Returns whether runs are under way. */
+static inline bool tess_step_runs(const tess_step *s)
+{
+    return s->begun > s->ended;
+}
+/* Waits for runs under way, and forgets what came of them. */
+void tess_step_drop_runs(tess_step *s);
+/* Forgets the inputs of the run that ended. */
+void tess_step_forget_before(tess_step *s);
 /* Its late updates are made, or will never be. */
 void tess_step_forget_pending(tess_step *s);
 /* Takes it out of its graph, with what was fed. */

@@ -15,12 +15,33 @@ void tess_step_forget_pending(tess_step *s)
     s->pending = false;
 }
 
+void tess_step_forget_before(tess_step *s)
+{
+    for (int k = 0; k < s->tensors; k++) {
+        free(s->fed_before[k]);
+        s->fed_before[k] = NULL;
+    }
+}
+
 static void forget_inputs(tess_step *s)
 {
+    tess_step_forget_before(s);
     for (int k = 0; k < s->tensors; k++) {
         free(s->fed[k]);
         s->fed[k] = NULL;
     }
+}
+
+void tess_step_drop_runs(tess_step *s)
+{
+    if (!tess_step_runs(s)) return;
+    (void)!tess_wait();
+    for (; tess_step_runs(s); s->ended++) {
+        if (s->low.loss) tess_reading_wait(&s->run[s->ended % 2].loss);
+        if (s->low.norm) tess_reading_wait(&s->run[s->ended % 2].norm);
+    }
+    (void)!tess_wait(); /* what they said */
+    tess_graph_owner(s->g)->runs = NULL;
 }
 
 static void leave_graph(tess_step *s)
@@ -33,6 +54,7 @@ static void leave_graph(tess_step *s)
 
 void tess_step_leave(tess_step *s)
 {
+    if (s->g) tess_step_drop_runs(s);
     if (s->g) tess_step_forget_pending(s);
     leave_graph(s);
     forget_inputs(s);
@@ -42,6 +64,7 @@ void tess_steps_orphan(tess_graph *g)
 {
     while (g->steps) {
         tess_step *s = g->steps;
+        tess_step_drop_runs(s);
         tess_step_forget_pending(s);
         leave_graph(s);
         s->g = NULL;
@@ -53,6 +76,7 @@ void tess_steps_forget(tess_graph *g)
     for (tess_step *s = g->steps; s; s = s->next) {
         tess_step_forget_pending(s);
         forget_inputs(s);
+        s->ended = s->begun;
         s->ran = false;
     }
 }

@@ -1,5 +1,12 @@
 /* A step runs: what is the same for all tasks is set, the program is submitted, the loss is read, and what was not
- * finite is named. Updates that come late are made in the next run, or when they are asked for. */
+ * finite is named. Updates that come late are made in the next run, or when they are asked for.
+ *
+ * The next run can begin before the last has ended, so that no worker waits for the main thread between them. Then what
+ * differs between runs is there twice: inputs have two sets of bytes, tasks find the environment of their own run, loss
+ * and norm are read behind the tasks that write them. The graph of accesses orders all else: the next run's first use
+ * of a parameter is behind its update. Where a run's outcome decides what the next does, it cannot begin before
+ * (tess_step_overlaps). A loss or norm that is not finite fails all that is under way at once, so the next run changes
+ * nothing either. */
 #include "graph/step/step_impl.h"
 #include <float.h>
 #include <math.h>
@@ -26,19 +33,20 @@ static tess_status name_gradient(const tess_step *s)
 /* Moments begin as the optimizer says, the first time a parameter is trained. */
 static tess_status prepare_moments(tess_graph *g)
 {
+    bool begins = false;
     for (int k = 0; k < g->params; k++)
         for (int64_t i = 0; i < g->param[k]->held->states; i++) {
             struct tess_state *t = &g->param[k]->held->state[i];
             for (int m = 0; m < g->param[k]->held->moments; m++) {
                 if (t->begun[TESS_MOMENT1 + m]) continue;
                 TESS_TRY(tess_param_begin_moment(g->param[k], t, m));
-                t->begun[TESS_MOMENT1 + m] = true;
+                t->begun[TESS_MOMENT1 + m] = begins = true;
             }
         }
-    return tess_wait();
+    return begins ? tess_wait() : TESS_OK;
 }
 
-static void set_env(tess_step *s, const tess_step_input *in, const int64_t *targets, bool train)
+static unsigned set_env(tess_step *s, const tess_step_input *in, const int64_t *targets, bool train, int64_t used_at)
 {
     const tess_optimizer *o = &s->conf.optimizer;
     double beta1 = in->beta1 > 0 ? in->beta1 : o->beta1, beta2 = in->beta2 > 0 ? in->beta2 : o->beta2;
@@ -59,23 +67,25 @@ static void set_env(tess_step *s, const tess_step_input *in, const int64_t *targ
         .most_norm = s->conf.skips ? in->most_norm : 0,
         .clip = o->clip,
         .before = &s->before,
+        .used_at = used_at,
     };
     for (int k = 0; k < TESS_MOST_LOSSES; k++) s->env.loss_scale[k] = targets[k] ? (float)scale / (float)targets[k] : 0;
-    tess_env_set(&s->env);
+    return tess_env_set(&s->env);
 }
 
-/* Stores for the tasks which rows are padding, and returns the share of those that are not. */
-static double find_used(tess_step *s)
+/* Stores for the tasks of the next run which rows are padding, and returns the share of those that are not. */
+static double find_used(tess_step *s, int64_t *at)
 {
     int64_t first, micros;
     tess_step_share(s, &first, &micros);
-    return tess_lower_idle_fill(s->g, &s->low, micros, s->fed);
+    return tess_lower_idle_fill(s->g, &s->low, micros, s->fed, s->begun % 2, at);
 }
 
 /* The forward pass of the same step again, every value checked: its failure names the first that is not finite. The
  * weights are those the step began with, since the optimizer does nothing when the loss is not finite. */
 static tess_status look_into(const tess_step *s, const tess_step_input *in, double loss)
 {
+    int64_t used_at;
     tess_step_conf conf = {.micro = s->conf.micro, .check_finite = true, .optimizer = s->conf.optimizer};
     char where[48];
     snprintf(where, sizeof where, "step %lld", (long long)in->step + 1); /* as all that is said counts them */
@@ -83,9 +93,9 @@ static tess_status look_into(const tess_step *s, const tess_step_input *in, doub
     TESS_TRY(tess_step_new(s->output, &conf, &check));
     tess_status found = TESS_OK;
     for (int k = 0; k < s->g->tensors && found == TESS_OK; k++)
-        if (s->fed[k]) found = tess_step_feed(check, s->g->tensor[k], s->fed[k]);
-    set_env(check, in, check->targets, s->conf.train);
-    find_used(check);
+        if (s->fed[k]) found = tess_step_feed(check, s->g->tensor[k], s->fed_before[k] ? s->fed_before[k] : s->fed[k]);
+    find_used(check, &used_at);
+    set_env(check, in, check->targets, s->conf.train, used_at);
     if (found == TESS_OK) found = tess_program_run(check->low.program, false);
     if (found == TESS_OK) found = tess_wait();
     found = tess_ranks_agree(found);
@@ -158,13 +168,80 @@ static tess_status agree_to_run(const tess_step *s, const tess_step_input *in, i
     return sum[TESS_MOST_LOSSES] ? tess_ranks_agree(status) : TESS_OK;
 }
 
-tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_result *out)
+/* ---- from its begin to its end ---- */
+
+/* With such a loss no parameter has changed. All that is under way fails, so that the next run changes none either:
+ * what is not finite is looked for in what the step began with. */
+static void loss_comes(tess_reading *r)
+{
+    const double *sum = r->to;
+    if (sum[1] > 0 && !isfinite(sum[0])) tess_work_fail(&(tess_work){.buf = NULL}, "loss: is not finite");
+}
+
+static void norm_comes(tess_reading *r)
+{
+    if (!isfinite(*(const double *)r->to)) tess_work_fail(&(tess_work){.buf = NULL}, "gradient norm: is not finite");
+}
+
+/* With several ranks, and where a step may be skipped, none begins before the one before it has ended. */
+static bool is_alone(const tess_step *s)
+{
+    return tess_grid_size(&s->g->conf.grid) > 1 || s->conf.skips;
+}
+
+static tess_status read_behind(tess_step *s, struct tess_step_run *r)
+{
+    const bool alone = is_alone(s);
+    r->loss =
+        (tess_reading){.of.tile = s->low.loss, .to = r->sum, .bytes = sizeof r->sum, .came = alone ? NULL : loss_comes};
+    r->norm = (tess_reading){.of.tile = s->low.norm,
+                             .to = &r->square,
+                             .bytes = sizeof r->square,
+                             .came = alone || !s->low.updates ? NULL : norm_comes};
+    if (s->low.loss) TESS_TRY(tess_tile_read_behind(&r->loss));
+    return s->low.norm ? tess_tile_read_behind(&r->norm) : TESS_OK;
+}
+
+/* Below a cap on RAM its room is one step's. Without one a frozen parameter, for which no update is waited, would let
+ * the next run go ahead with activations of its own, which no plan counts but a GPU's. */
+bool tess_step_overlaps(const tess_step *s)
+{
+    if (!s || !s->g || is_alone(s) || s->digests || s->conf.watches || tess_tiles_planned(TESS_TIER_CPU)) return false;
+    for (int k = 0; k < s->g->params && !tess_tiles_planned(TESS_TIER_GPU); k++)
+        if (s->low.uses[s->g->param[k]->id] && tess_is_frozen(s->g->param[k])) return false;
+    return true;
+}
+
+static tess_status check_begins(const tess_step *s)
+{
+    const tess_step *other = tess_graph_owner(s->g)->runs;
+    if (other && other != s)
+        return tess_error(TESS_INVALID, "step", "another of its graph is under way (tess_step_end waits for it)");
+    if (s->begun - s->ended > 1)
+        return tess_error(TESS_INVALID, "step", "two runs of it are under way (tess_step_end waits for the first)");
+    if (tess_step_runs(s) && !tess_step_overlaps(s))
+        return tess_error(TESS_INVALID, "step",
+                          "a run of it is under way, whose outcome is needed first (tess_step_overlaps tells)");
+    return TESS_OK;
+}
+
+static tess_status submit(tess_step *s, struct tess_step_run *r)
+{
+    /* Updates that come late are due once the run before has ended well; else this one fails with it. */
+    const bool late = s->pending || (tess_step_runs(s) && s->low.updates);
+    if (!tess_step_runs(s)) tess_step_digests_begin(s);
+    TESS_TRY(read_behind(s, r));
+    const tess_status status = tess_program_run(s->low.program, late);
+    tess_step_forget_pending(s);
+    if (status == TESS_OK) return TESS_OK;
+    tess_reading_wait(&r->loss), tess_reading_wait(&r->norm);
+    return status;
+}
+
+tess_status tess_step_begin(tess_step *s, const tess_step_input *in)
 {
     static const tess_step_input preset;
-    tess_step_result unread;
-    int64_t targets[TESS_MOST_LOSSES];
-    if (!out) out = &unread;
-    *out = (tess_step_result){0};
+    int64_t targets[TESS_MOST_LOSSES], used_at;
     TESS_TRY(tess_step_check(s));
     const tess_grid *grid = &s->g->conf.grid;
     if (!in && s->conf.train) return tess_error(TESS_INVALID, "step", "training needs a tess_step_input, it is NULL");
@@ -172,41 +249,99 @@ tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_res
     if (tess_grid_size(grid) > 1 && tess_grid_size(grid) != tess_ranks())
         return tess_error(TESS_INVALID, "grid", "%d ranks, but %d run (start the program with mpirun -n %d)",
                           tess_grid_size(grid), tess_ranks(), tess_grid_size(grid));
+    TESS_TRY(check_begins(s));
     TESS_TRY(agree_to_run(s, in, targets));
-    *out = (tess_step_result){.targets = targets[0]};
-    s->ran = true;
-    bool trains = s->conf.train && !s->conf.keep_gradients;
     TESS_TRY(tess_settle(s->g, s));
-    if (trains) TESS_TRY(prepare_moments(s->g));
-    set_env(s, in, targets, s->conf.train);
-    tess_step_digests_begin(s);
-    out->used = find_used(s);
-    TESS_TRY(tess_program_run(s->low.program, s->pending));
-    tess_step_forget_pending(s);
-    tess_status status = tess_wait();
-    tess_step_digests_end(s, in->step);
-    if (tess_grid_size(grid) > 1) status = tess_ranks_agree(status);
-    if (status != TESS_OK) return in_step(in, status); /* what follows a failed task was not computed */
-    if (s->low.loss) {
-        double sum[2];
-        TESS_TRY(tess_tile_read(s->low.loss, 0, sum, sizeof sum));
-        out->loss = sum[1] > 0 ? sum[0] / sum[1] : 0;
-        if (!isfinite(out->loss)) return look_into(s, in, out->loss);
+    if (s->conf.train && !s->conf.keep_gradients) TESS_TRY(prepare_moments(s->g));
+    struct tess_step_run *r = &s->run[s->begun % 2];
+    *r = (struct tess_step_run){.in = *in, .out = {.targets = targets[0]}};
+    r->out.used = find_used(s, &used_at);
+    r->tasks = set_env(s, in, targets, s->conf.train, used_at);
+    r->unscale = s->env.unscale;
+    s->ran = true;
+    TESS_TRY(submit(s, r));
+    s->begun++;
+    tess_graph_owner(s->g)->runs = s;
+    return TESS_OK;
+}
+
+/* Loss and norm come first: where they are not finite they are a failure. */
+static tess_status wait_for(tess_step *s, struct tess_step_run *r)
+{
+    if (s->low.loss) tess_reading_wait(&r->loss);
+    if (s->low.norm) tess_reading_wait(&r->norm);
+    if (tess_step_runs(s)) return tess_wait_run(r->tasks);
+    const tess_status status = tess_wait();
+    tess_step_digests_end(s, r->in.step);
+    return tess_grid_size(&s->g->conf.grid) > 1 ? tess_ranks_agree(status) : status;
+}
+
+static bool is_spoiled(const tess_step *s, const struct tess_step_run *r)
+{
+    return (r->loss.there && r->sum[1] > 0 && !isfinite(r->sum[0])) ||
+           (r->norm.there && !isfinite(r->square) && s->low.updates);
+}
+
+/* All that was under way has ended with a failure: of this run, which takes the next with it, or of the next. */
+static tess_status ended_with(tess_step *s, const struct tess_step_run *r, tess_status status)
+{
+    const struct tess_step_run *next = r == &s->run[0] ? &s->run[1] : &s->run[0];
+    if (!is_spoiled(s, r) && is_spoiled(s, next)) return tess_error_clear(), TESS_OK;
+    char *text = tess_strdup(tess_error_text());
+    tess_step_drop_runs(s);
+    tess_error_restore(text);
+    free(text);
+    return status;
+}
+
+static tess_status outcome(tess_step *s, struct tess_step_run *r, tess_status status)
+{
+    const bool follows = tess_step_runs(s), many = tess_grid_size(&s->g->conf.grid) > 1;
+    const bool loss = s->low.loss && r->loss.there, norm = s->low.norm && r->norm.there;
+    const tess_step_input *in = &r->in;
+    tess_step_result *out = &r->out;
+    if (loss) out->loss = r->sum[1] > 0 ? r->sum[0] / r->sum[1] : 0;
+    if (loss && !isfinite(out->loss)) return look_into(s, in, out->loss);
+    if (norm && !isfinite(r->square) && s->low.updates && !s->conf.skips) {
+        status = name_gradient(s);
+        return in_step(in, many ? tess_ranks_agree(status) : status);
     }
-    if (!s->low.norm) return TESS_OK;
-    double square;
-    TESS_TRY(tess_tile_read(s->low.norm, 0, &square, sizeof square));
-    out->grad_norm = sqrt(square) * s->env.unscale;
+    if (status != TESS_OK) return in_step(in, status); /* what follows a failed task was not computed */
+    if (!norm) return TESS_OK;
+    out->grad_norm = sqrt(r->square) * r->unscale;
     if (s->conf.skips && !(out->grad_norm <= (in->most_norm > 0 ? in->most_norm : DBL_MAX))) {
         out->skipped = true;
         return TESS_OK; /* no update was made, and none is due */
     }
-    if (!s->low.updates) return TESS_OK;
-    if (!isfinite(square)) {
-        status = name_gradient(s);
-        return in_step(in, tess_grid_size(grid) > 1 ? tess_ranks_agree(status) : status);
-    }
+    if (!s->low.updates || follows) return TESS_OK;
     s->pending = true;
     tess_graph_owner(s->g)->pending = s;
     return TESS_OK;
+}
+
+tess_status tess_step_end(tess_step *s, tess_step_result *out)
+{
+    tess_step_result unread;
+    if (!out) out = &unread;
+    *out = (tess_step_result){0};
+    TESS_TRY(tess_step_check(s));
+    if (!tess_step_runs(s)) return tess_error(TESS_INVALID, "step", "no run of it is under way (tess_step_begin)");
+    struct tess_step_run *r = &s->run[s->ended++ % 2];
+    tess_status status = wait_for(s, r);
+    if (status != TESS_OK && tess_step_runs(s)) status = ended_with(s, r, status);
+    if (!tess_step_runs(s)) tess_graph_owner(s->g)->runs = NULL;
+    status = outcome(s, r, status);
+    *out = r->out;
+    tess_step_forget_before(s);
+    return status;
+}
+
+tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_result *out)
+{
+    if (out) *out = (tess_step_result){0};
+    TESS_TRY(tess_step_check(s));
+    if (tess_step_runs(s))
+        return tess_error(TESS_INVALID, "step", "a run of it is under way (tess_step_end waits for it)");
+    TESS_TRY(tess_step_begin(s, in));
+    return tess_step_end(s, out);
 }

@@ -81,21 +81,33 @@ static bool counts_sequence(const tess_step *s, int64_t m)
     return cut->ranks == 1 || tess_spans_owner(cut, m % s->low.row_tiles / cut->here, NULL) == cut->place;
 }
 
+/* Room for what is fed. What a run under way was fed with is kept until that has ended well. */
+static int32_t *room_of(tess_step *s, const tess_tensor *input, size_t bytes)
+{
+    int32_t **now = &s->fed[input->id], **before = &s->fed_before[input->id];
+    if (!tess_step_runs(s) || *before) return tess_realloc(*now, bytes);
+    *before = *now;
+    return tess_alloc(bytes);
+}
+
 tess_status tess_step_feed(tess_step *s, const tess_tensor *input, const int32_t *values)
 {
     TESS_TRY(check_input(s, input));
     TESS_TRY(tess_check_session(s->g));
     if (!values) return tess_error(TESS_INVALID, input->name, "its values are NULL");
+    if (s->begun - s->ended > 1)
+        return tess_error(TESS_INVALID, input->name, "two runs are under way (tess_step_end waits for the first)");
     int64_t first, micros;
     tess_step_share(s, &first, &micros);
     int64_t total = micros * input->dim[0] * input->dim[1];
     TESS_TRY(tess_check_ids(input, values, total));
-    int32_t *copy = s->fed[input->id] = tess_realloc(s->fed[input->id], (size_t)total * sizeof *copy);
+    int32_t *copy = s->fed[input->id] = room_of(s, input, (size_t)total * sizeof *copy);
     if (copy != values) memcpy(copy, values, (size_t)total * sizeof *copy);
     int64_t counted = 0;
     for (int64_t m = 0; m < micros * s->low.row_tiles; m++) {
         tess_tile *t = s->low.input[input->id][m];
         if (!t || (m && t == s->low.input[input->id][m - 1])) continue; /* one a micro-batch, or a sequence */
+        if (tess_step_runs(s)) tess_tile_turn(t);
         const int64_t at = first_value(s, input, m), n = (int64_t)(tess_tile_bytes(t) / sizeof *values);
         TESS_TRY(tess_tile_write(t, 0, copy + at, tess_tile_bytes(t)));
         const bool counts = is_cut(s, input) || counts_sequence(s, m);

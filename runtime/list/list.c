@@ -45,7 +45,7 @@ static void show(const tess_task *t)
     a->watch->see(a->watch->of, &lent);
     end_contents(t);
     tess_idle_wake();
-    tess_task_ended();
+    tess_task_ended(NULL);
 }
 
 static void submitted(const tess_task *t)
@@ -63,12 +63,13 @@ static tess_status submit(const tess_task *t)
 {
     const double start = tess_seconds();
     const bool message = t->cl == &tess_message;
-    tess_task_begins();
+    uint64_t *of = message || t->cl == &tess_show ? NULL : &tess_tasks_run_now()->tasks;
+    tess_task_begins(of);
     const tess_status status = message               ? (tess_message_submit(t), TESS_OK)
                                : t->cl == &tess_show ? (show(t), TESS_OK)
                                                      : compute(t);
     if (status != TESS_OK) {
-        tess_task_ended();
+        tess_task_ended(of);
         return status;
     }
     submitted(t);
@@ -91,10 +92,15 @@ static tess_status submit_list(const tess_task *task, size_t n)
     return TESS_OK;
 }
 
+bool tess_tiles_planned(tess_tier t)
+{
+    return t == TESS_TIER_GPU ? tess_gpu_flows() : tess_ram_flows();
+}
+
 tess_status tess_submit_all(const tess_task *task, size_t n)
 {
     if (!tess_session()) return tess_error(TESS_INVALID, "task", "nothing runs it (tess_start comes first)");
-    starpu_iteration_push((unsigned long)tess_env_step() + 1); /* for StarPU's own traces */
+    starpu_iteration_push((unsigned long)tess_tasks_run_now()->env.step + 1); /* for StarPU's own traces */
     const tess_status status = submit_list(task, n);
     starpu_iteration_pop();
     return status;
@@ -103,6 +109,16 @@ tess_status tess_submit_all(const tess_task *task, size_t n)
 tess_status tess_submit(const tess_task *task)
 {
     return tess_submit_all(task, 1);
+}
+
+tess_status tess_wait_run(unsigned number)
+{
+    const tess_tasks_run *r = tess_session() ? tess_tasks_run_of(number) : NULL;
+    if (!r) return TESS_OK;
+    tess_tasks_run_wait(r);
+    tess_gpu_faults();
+    const bool failed = tess_fault_stands ? tess_fault_order() < r->end : tess_disk_fault() != NULL;
+    return failed ? tess_wait() : TESS_OK;
 }
 
 tess_status tess_wait(void)

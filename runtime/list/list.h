@@ -5,6 +5,7 @@
 #define TESS_LIST_H
 #include "runtime/progress/progress.h"
 #include <starpu.h>
+#include <stdatomic.h>
 
 /* ---- timeline.c; called while a step is traced ---- */
 
@@ -76,10 +77,19 @@ struct tess_codelet_state {
 /* All codelets that were submitted since the start. */
 extern struct tess_codelet_state *tess_codelets;
 
-/* Returns what bodies are given beside their buffers. */
-const tess_env *tess_env_now(void);
-/* Returns the step whose tasks are submitted, from 0. */
-int64_t tess_env_step(void);
+/* The tasks that are submitted between two calls of tess_env_set. */
+typedef struct tess_tasks_run {
+    tess_env env, before; /* what bodies are given beside their buffers */
+    unsigned number;
+    uint64_t tasks; /* that did not end; messages do not count */
+    uint32_t end;   /* behind the place of its last task, counted from env.first on */
+} tess_tasks_run;
+/* Returns the one whose tasks are submitted now. */
+tess_tasks_run *tess_tasks_run_now(void);
+/* Returns that of a number; NULL: it has ended, and others came since. */
+tess_tasks_run *tess_tasks_run_of(unsigned number);
+/* Waits until its tasks have ended. */
+void tess_tasks_run_wait(const tess_tasks_run *r);
 
 /* ---- submit.c ---- */
 
@@ -92,10 +102,15 @@ tess_status tess_task_submit(const tess_task *t, uint32_t where) TESS_NODISCARD;
 
 /* ---- standstill.c: what a run was doing that stands still ---- */
 
+/* A task that StarPU has. */
+typedef struct tess_known_task {
+    struct starpu_task *_Atomic task; /* NULL: the place is free */
+    tess_tasks_run *of;
+} tess_known_task;
 /* Takes note of a task that is about to be submitted; returns its place. */
-void *tess_standstill_knows(struct starpu_task *task);
+tess_known_task *tess_standstill_knows(struct starpu_task *task, tess_tasks_run *of);
 /* Takes it back. */
-struct starpu_task *tess_standstill_forgets(void *place);
+struct starpu_task *tess_standstill_forgets(tess_known_task *place);
 /* Takes note of the task whose body a worker is in; NULL: none. */
 void tess_standstill_does(int worker, const tess_task *t);
 /* Writes down all of that. */

@@ -49,6 +49,12 @@ void tess_task_helped(const void *task, int worker, double begin, double end)
     if (tess_traces()) tess_timeline_helped(t, worker, begin, end);
 }
 
+/* What was set for the tasks of this one's run. */
+static const tess_env *env_of(void)
+{
+    return &((tess_known_task *)starpu_task_get_current()->callback_arg)->of->env;
+}
+
 void tess_task_run_cpu(void *buffers[], void *arg)
 {
     const tess_task *t = arg;
@@ -57,7 +63,7 @@ void tess_task_run_cpu(void *buffers[], void *arg)
     int worker = starpu_worker_get_id();
     fill_views(view, buffers, t, worker);
     tess_parts_times parts;
-    tess_work w = {.buf = view, .nbuf = t->nuse, .arg = t->arg, .env = tess_env_now(), .worker = worker, .task = t};
+    tess_work w = {.buf = view, .nbuf = t->nuse, .arg = t->arg, .env = env_of(), .worker = worker, .task = t};
     const bool counts = tess_gpu_workers() == 0;
     if (counts) tess_starved_works(1);
     tess_body_begins(worker);
@@ -87,7 +93,7 @@ void tess_task_run_cuda(void *buffers[], void *arg)
     uint64_t now, peak;
     tess_starved_works(1);
     tess_view view[t->nuse ? t->nuse : 1];
-    tess_work w = {.buf = view, .nbuf = t->nuse, .arg = t->arg, .env = tess_env_now(), .worker = worker, .task = t};
+    tess_work w = {.buf = view, .nbuf = t->nuse, .arg = t->arg, .env = env_of(), .worker = worker, .task = t};
     tess_gpu_work(&w);
     if (tess_fault_stands || tess_gpu_failed(worker)) return;
     fill_views(view, buffers, t, worker);
@@ -105,10 +111,11 @@ void tess_task_run_cuda(void *buffers[], void *arg)
 /* After a task: what StarPU spent around the body, when profiling; for the trace; and, last, that it ended. */
 void tess_task_done(void *arg)
 {
+    uint64_t *of = &((tess_known_task *)arg)->of->tasks;
     struct starpu_task *task = tess_standstill_forgets(arg);
     if (tess_gpu_workers() > 0 && tess_on_gpu(starpu_worker_get_id())) tess_starved_works(-1);
     tess_profile_task(task->cl_arg, task->profiling_info);
     if (tess_traces()) tess_timeline_task(task->cl_arg, task->profiling_info, task->flops);
     tess_idle_task();
-    tess_task_ended();
+    tess_task_ended(of);
 }

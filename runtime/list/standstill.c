@@ -4,30 +4,29 @@
 #include "runtime/gpu/gpu.h"
 #include "runtime/list/list.h"
 #include "runtime/tiles/tiles.h"
-#include <stdatomic.h>
 #include <stdlib.h>
 
 enum { KNOWN = 1 << 12, TOLD = 12, TILES = 16 };
 
-static struct starpu_task *_Atomic known[KNOWN]; /* NULL: free */
+static tess_known_task known[KNOWN];
 static size_t cursor;
 static const tess_task *_Atomic doing[TESS_MAX_WORKERS];
 
-void *tess_standstill_knows(struct starpu_task *task)
+tess_known_task *tess_standstill_knows(struct starpu_task *task, tess_tasks_run *of)
 {
     size_t looks = 0;
     do {
         cursor = (cursor + 1) % KNOWN;
         TESS_ASSERT(looks++ < KNOWN); /* four times as many as the list lets StarPU have */
-    } while (known[cursor]);
-    known[cursor] = task;
-    return (void *)&known[cursor];
+    } while (known[cursor].task);
+    known[cursor].of = of;
+    known[cursor].task = task;
+    return &known[cursor];
 }
 
-struct starpu_task *tess_standstill_forgets(void *place)
+struct starpu_task *tess_standstill_forgets(tess_known_task *place)
 {
-    struct starpu_task *_Atomic *at = place;
-    return atomic_exchange(at, NULL);
+    return atomic_exchange(&place->task, NULL);
 }
 
 void tess_standstill_does(int worker, const tess_task *t)
@@ -87,7 +86,7 @@ static void tell_tasks(FILE *f)
     struct starpu_task **task = tess_alloc(KNOWN * sizeof(struct starpu_task *));
     size_t n = 0;
     for (size_t i = 0; i < KNOWN; i++)
-        if (known[i]) task[n++] = known[i];
+        if (known[i].task) task[n++] = known[i].task;
     qsort(task, n, sizeof *task, by_order);
     fprintf(f, "%zu tasks are submitted and not done%s\n", n, n > TOLD ? "; the first of them:" : "");
     for (size_t k = 0; k < n && k < TOLD; k++) {

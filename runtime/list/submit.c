@@ -88,9 +88,12 @@ tess_status tess_task_submit(const tess_task *t, uint32_t where)
     task->cl = &state_of(t->cl)->cl;
     task->cl_arg = (void *)t;
     task->name = t->cl->name; /* or it has the model's, which is longer */
-    task->priority = -(int)t->order;
+    tess_tasks_run *run = tess_tasks_run_now();
+    const uint32_t place = run->env.first + t->order;
+    if (run->end <= place) run->end = place + 1;
+    task->priority = -(int)place;
     /* For StarPU's own traces; it is not declared, and nothing waits for it. */
-    task->tag_id = (starpu_tag_t)(tess_env_step() + 1) << 32 | t->order;
+    task->tag_id = (starpu_tag_t)(run->env.step + 1) << 32 | t->order;
     task->flops = tess_task_cost(t).flops;
     if (t->nuse > STARPU_NMAXBUFS) {
         task->dyn_handles = tess_alloc(t->nuse * sizeof *task->dyn_handles);
@@ -106,7 +109,7 @@ tess_status tess_task_submit(const tess_task *t, uint32_t where)
     task->nbuffers = n;
     if (where) task->where = (int32_t)where;
     task->callback_func = tess_task_done;
-    task->callback_arg = tess_standstill_knows(task);
+    task->callback_arg = tess_standstill_knows(task, run);
     int rc = starpu_task_submit(task);
     if (rc) {
         tess_standstill_forgets(task->callback_arg);

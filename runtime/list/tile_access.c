@@ -94,6 +94,40 @@ void tess_tile_lend_not(tess_lending *l)
         }
 }
 
+static void read_now(tess_lending *l)
+{
+    tess_reading *r = (tess_reading *)l; /* which it comes first in */
+    r->there = l->data != NULL;
+    if (r->there) memcpy(r->to, l->data, r->bytes);
+    tess_tile_return(l);
+    if (r->there && r->came) r->came(r);
+    tess_progress_set(&r->ended);
+}
+
+tess_status tess_tile_read_behind(tess_reading *r)
+{
+    r->of.when = TESS_LENT_BEHIND;
+    r->of.ready = read_now;
+    r->of.lent = r->there = r->ended = false;
+    return tess_tile_lend(&r->of);
+}
+
+static bool has_ended(const void *reading)
+{
+    return ((const tess_reading *)reading)->ended;
+}
+
+bool tess_reading_wait(tess_reading *r)
+{
+    static const char what[] = "the end of the list"; /* which writes it */
+    if (!r->of.lent) tess_tile_lend_not(&r->of);
+    if (!r->of.lent) return false;
+    tess_progress_lock();
+    tess_progress_until(has_ended, r, "the main thread", what, what);
+    tess_progress_unlock();
+    return r->there;
+}
+
 /* ---- by copies ---- */
 
 static tess_status check_part(const tess_tile *t, size_t offset, size_t bytes)

@@ -96,5 +96,5 @@ void tess_exchange_ended(tess_exchange *e)
     }
     free(e->nth);
     free(e);
-    tess_task_ended();
+    tess_task_ended(NULL);
 }

@@ -21,6 +21,14 @@ void tess_fault_set(uint32_t order, const char *text)
     pthread_mutex_unlock(&fault.lock);
 }
 
+uint32_t tess_fault_order(void)
+{
+    pthread_mutex_lock(&fault.lock);
+    const uint32_t order = fault.order;
+    pthread_mutex_unlock(&fault.lock);
+    return order;
+}
+
 void tess_fault_take(char text[TESS_FAULT_TEXT])
 {
     memcpy(text, fault.text, sizeof fault.text);

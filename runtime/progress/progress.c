@@ -86,16 +86,18 @@ void tess_progress_until_set(const bool *flag, const char *what)
 
 /* ---- tasks ---- */
 
-void tess_task_begins(void)
+void tess_task_begins(uint64_t *of)
 {
     tess_progress_lock();
+    if (of) ++*of;
     tess_trace_set(TESS_TRACE_TASKS, ++progress.running);
     tess_progress_unlock();
 }
 
-void tess_task_ended(void)
+void tess_task_ended(uint64_t *of)
 {
     tess_progress_lock();
+    if (of) --*of;
     tess_trace_set(TESS_TRACE_TASKS, --progress.running);
     tess_progress_moved();
 }

@@ -62,10 +62,10 @@ void tess_progress_until(bool (*so)(const void *of), const void *of, const char 
 void tess_progress_set(bool *flag);
 /* Waits for that flag. */
 void tess_progress_until_set(const bool *flag, const char *what);
-/* Counts a task that is about to be submitted. */
-void tess_task_begins(void);
+/* Counts a task that is about to be submitted; in *of too, unless NULL. */
+void tess_task_begins(uint64_t *of);
 /* Counts the end of a task, from any thread. */
-void tess_task_ended(void);
+void tess_task_ended(uint64_t *of);
 /* Returns how many tasks have begun and not ended. */
 uint64_t tess_tasks_running(void);
 /* Waits until no more than `most` tasks run; evictions of tiles may still be under way. */
@@ -219,6 +219,8 @@ enum { TESS_FAULT_TEXT = 512 };
 void tess_fault_set(uint32_t order, const char *text);
 /* Is true while a failure is recorded. */
 extern volatile bool tess_fault_stands;
+/* Returns the order of the recorded failure's task. */
+uint32_t tess_fault_order(void);
 /* Stores the text of the recorded failure, and removes the record. */
 void tess_fault_take(char text[TESS_FAULT_TEXT]);
 #endif

@@ -43,6 +43,7 @@ void tess_tile_unregister(tess_tile *t)
     if (!t->knower) return;
     tess_wait_begin("the main thread", t->label);
     starpu_data_unregister_no_coherency(t->handle);
+    if (t->other) starpu_data_unregister_no_coherency(t->other);
     tess_wait_end();
     if (t->place) tess_disk_place_free(t->place, t->bytes);
     *t->knower = t->known;
@@ -113,11 +114,22 @@ starpu_data_handle_t tess_tile_handle(tess_tile *t)
     starpu_vector_data_register(&t->handle, t->place ? tess_disk_node : -1, (uintptr_t)t->place,
                                 (uint32_t)((t->bytes + 3) / 4), 4);
     starpu_data_set_name(t->handle, t->label);
+    if (t->knower) return t->handle; /* it is the second of the tile's */
     t->known = known;
     t->knower = &known;
     if (known) known->knower = &t->known;
     known = t;
     return t->handle;
+}
+
+void tess_tile_turn(tess_tile *t)
+{
+    TESS_ASSERT(t->role == TESS_ROLE_INPUT && !t->maps); /* no flow of tiles knows where these are */
+    const starpu_data_handle_t before = tess_tile_handle(t);
+    t->handle = t->other;
+    t->other = before;
+    t->filled = false;
+    tess_tile_handle(t);
 }
 
 static void has_come(void *flag)

@@ -22,6 +22,7 @@ typedef struct tess_stay {
 
 struct tess_tile {
     starpu_data_handle_t handle; /* NULL until its first use */
+    starpu_data_handle_t other;  /* that of before, where there are two in turn (tess_tile_turn) */
     size_t bytes;
     tess_role role;
     tess_tier home;

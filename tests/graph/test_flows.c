@@ -27,7 +27,7 @@ enum { LISTS = 10000, STEPS = 4, TILES = 16, TASKS = 16, USES = 4, GRAIN = 256 <
 /* Of progress.h, which has a function by the name of a type of plan.h. */
 void tess_progress_lock(void);
 void tess_progress_unlock(void);
-void tess_task_ended(void);
+void tess_task_ended(uint64_t *of);
 #define GPU_AT ((uintptr_t)1 << 32) /* where its memory begins */
 
 /* ---- chance: that of the list, and that of when things happen ---- */
@@ -213,7 +213,7 @@ static void end(job *j)
     model.pending--;
     if (j->then) j->then(j->arg); /* which releases what it acquired */
     for (unsigned i = 0; i < j->claims && !(j->acquires && j->then); i++) release(j->claim[i].lot);
-    if (!j->acquires && !j->invalidates) tess_task_ended();
+    if (!j->acquires && !j->invalidates) tess_task_ended(NULL);
     free(j);
 }
 

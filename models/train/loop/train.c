@@ -40,6 +40,7 @@ struct training {
     size_t made;             /* of the output directory's path, see tess_dirs_make */
     bool adapts;             /* adapters alone are trained */
     bool stopped, early;     /* by a signal, by early_stop */
+    bool ahead;              /* the next step has begun */
     double valid_loss;       /* of the last evaluation */
     double *numbers;         /* beside it */
     double *own;             /* of a step that trains */
@@ -241,16 +242,54 @@ static tess_status evaluate_valid(struct training *t)
     return tess_run_evaluate(&t->run, t->eval, t->valid, &t->valid_loss, NULL, t->numbers);
 }
 
+/* Of the step that is next, or of the one behind it. */
+static tess_step_input input_of(const struct training *t, int behind)
+{
+    tess_step_input in = tess_schedule_input(&t->c, t->at.step + behind, t->at.seed, &t->at.scale);
+    in.most_norm = tess_spikes_most(&t->c, &t->at.spikes);
+    return in;
+}
+
+static tess_status feed(struct training *t, int behind)
+{
+    const uint64_t first = (uint64_t)(t->at.samples + behind * t->run.batch);
+    TESS_TRY(tess_reference_bound(&t->reference, t->data, false, first, t->run.batch));
+    return tess_run_feed(&t->run, t->step, t->data, first, t->run.batch);
+}
+
+/* Whether the step behind the one that runs may begin beside its end: nothing is to be done between the two, and
+ * nothing of what comes of the one is needed for the other. */
+static bool goes_ahead(const struct training *t)
+{
+    const int64_t done = t->at.step + 1;
+    return done < t->way.last && !due(t->way.eval_every, done) && !(t->way.saves && due(t->way.save_every, done)) &&
+           !t->saving && !t->run.c->preference.loss && !tess_stop_requested() &&
+           !tess_observer_sees(&t->observer, done) && tess_step_overlaps(t->step);
+}
+
+/* What cannot be fed now is said when it is that step's turn. */
+static tess_status begin_ahead(struct training *t)
+{
+    const tess_step_input in = input_of(t, 1);
+    t->ahead = false;
+    if (!goes_ahead(t)) return TESS_OK;
+    if (feed(t, 1) != TESS_OK) return tess_error_clear(), TESS_OK;
+    TESS_TRY(tess_step_begin(t->step, &in));
+    t->ahead = true;
+    return TESS_OK;
+}
+
 static tess_status one_step(struct training *t)
 {
-    tess_step_input in = tess_schedule_input(&t->c, t->at.step, t->at.seed, &t->at.scale);
-    in.most_norm = tess_spikes_most(&t->c, &t->at.spikes);
+    const tess_step_input in = input_of(t, 0);
     tess_step_result r;
-    tess_observer_step_begins(&t->observer, t->step, t->at.step);
-    TESS_TRY(tess_reference_bound(&t->reference, t->data, false, (uint64_t)t->at.samples, t->run.batch));
-    /* A rank that lacks its samples would be missed in the middle of the step. */
-    TESS_TRY(tess_ranks_agree(tess_run_feed(&t->run, t->step, t->data, (uint64_t)t->at.samples, t->run.batch)));
-    TESS_TRY(tess_ranks_agree(tess_step_run(t->step, &in, &r)));
+    if (!t->ahead) {
+        tess_observer_step_begins(&t->observer, t->step, t->at.step);
+        TESS_TRY(tess_ranks_agree(feed(t, 0))); /* a rank that lacks its samples would be missed amid the step */
+        TESS_TRY(tess_ranks_agree(tess_step_begin(t->step, &in)));
+    }
+    TESS_TRY(begin_ahead(t));
+    TESS_TRY(tess_ranks_agree(tess_step_end(t->step, &r)));
     TESS_TRY(tess_spikes_next(&t->c, &t->at.spikes, &t->at.scale, &r, t->at.step));
     tess_step_report s = {.step = t->at.step,
                           .samples = t->at.samples + t->run.batch,
@@ -377,7 +416,7 @@ static tess_status all_steps(struct training *t)
             continue;
         }
         if (t->valid && due(way->eval_every, t->at.step)) judge(t);
-        t->stopped = stops() && t->at.step < way->steps;
+        t->stopped = !t->ahead && stops() && t->at.step < way->steps;
         t->early = is_early(t);
         const bool best = way->keeps_best && t->at.best_step == t->at.step;
         if (!way->saves || !(due(way->save_every, t->at.step) || best || t->stopped)) continue;

@@ -50,6 +50,13 @@ void tess_observer_step_ends(tess_observer *o, int64_t tokens, double used, tess
     const double end = tess_seconds();
     tess_tracing_end(&o->tracing, s->step + 1, o->start, end);
     tess_measure_step(&o->measure, end - o->start, tokens, used, s);
+    o->start = end; /* of the next, where that has begun */
+}
+
+bool tess_observer_sees(const tess_observer *o, int64_t step)
+{
+    const bool traced = o->tracing.open && step >= o->tracing.first - 1 && step <= o->tracing.last;
+    return traced || (o->digests.f && step >= o->digests.first - 1 && step <= o->digests.last);
 }
 
 tess_status tess_observer_step(tess_observer *o, const tess_step_report *s)

@@ -27,7 +27,7 @@ typedef struct tess_observer {
     tess_measure measure;
     tess_tracing tracing;
     tess_digests_file digests;
-    double start; /* of the step */
+    double start; /* of the step, or the end of the one before where it had begun by then */
 } tess_observer;
 
 /* Checks that what the configuration asks for can be written, on rank 0. */
@@ -37,10 +37,12 @@ void tess_observer_begin(tess_observer *o, const tess_run *r, const tess_holds *
 /* Opens the files of a run that has done `done` steps. */
 tess_status tess_observer_open(tess_observer *o, const tess_step *step, const tess_holds *plan,
                                int64_t done) TESS_NODISCARD;
-/* Takes note that a step begins, behind `done` ones. */
+/* Takes note that a step begins, behind `done` ones; not of one that begins before the last has ended. */
 void tess_observer_step_begins(tess_observer *o, tess_step *step, int64_t done);
 /* Takes note that it ended, and fills in what was measured; `used`: the share of its rows that are no padding. */
 void tess_observer_step_ends(tess_observer *o, int64_t tokens, double used, tess_step_report *s);
+/* Returns whether it looks into this step (the first is 1), or the next, which then are alone. */
+bool tess_observer_sees(const tess_observer *o, int64_t step);
 /* Writes the step down, and says what is due of it. */
 tess_status tess_observer_step(tess_observer *o, const tess_step_report *s) TESS_NODISCARD;
 /* Drops what was written of steps behind `done`, to which the run has gone back. */
