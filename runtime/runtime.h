@@ -45,6 +45,7 @@ typedef struct tess_rooms {
     uint64_t cpu_bytes; /* the cap on RAM where the plan chose it; 0: the machine's */
     uint64_t cpu_tiles; /* RAM that the tiles which flow have at a time; 0: they do not */
     uint64_t gpu_tiles; /* memory that tiles have by plan on the one GPU; 0: there is no plan for it */
+    bool gpu_alone;     /* and no tile of the plan leaves it */
     bool pipeline;      /* ranks are sections of a pipeline: a micro-batch's kernels queue behind fewer of others */
     unsigned lanes;     /* of messages between GPUs, which pass each other, the same on all ranks; 0: one */
 } tess_rooms;

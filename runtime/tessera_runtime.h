@@ -209,7 +209,8 @@ typedef struct tess_machine {
     unsigned away;         /* tiles that rest on disk even where RAM has room, TESS_AWAY_MOMENTS | ... */
     tess_rates rates;      /* with them a plan minimizes the time of a step; zeros: the bytes that it moves */
     tess_carriers carrier; /* the library that carries messages between ranks */
-    const char *sched;     /* StarPU's scheduling policy; NULL: prio, with a GPU dmdas. STARPU_SCHED overrides it */
+    const char *sched;     /* StarPU's scheduling policy; NULL: prio, or dmdas where a GPU has a part of the tiles.
+                              STARPU_SCHED     overrides it */
     bool disk_checksum;    /* each tile's checksum is taken when it is written, and compared when it is read */
     uint64_t disk_block;   /* bytes that one transfer moves, a multiple of 4096; 0: the engine chooses */
     unsigned disk_depth;   /* concurrent transfers in each directory; 0: the engine chooses */

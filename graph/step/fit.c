@@ -157,6 +157,7 @@ tess_status tess_start_plan(const tess_machine *machine, const tess_plan *plan)
     return tess_start_rooms(&m, &(tess_rooms){.cpu_bytes = plan->cpu_bytes,
                                               .cpu_tiles = plan->ram.room,
                                               .gpu_tiles = plan->gpu.room,
+                                              .gpu_alone = plan->gpu.room && !plan->gpu.read && !plan->gpu.written,
                                               .pipeline = plan->pipeline,
                                               .lanes = plan->lanes});
 }

@@ -34,13 +34,20 @@ static void say_idle(const tess_machine *m)
                   STARPU_MAXCPUS, cores);
 }
 
+/* Where a GPU has all tiles by plan, each task has its place: a policy that predicts times for each worker would do it
+ * in vain, at some 10 us a task. */
+static const char *policy_for(const tess_rooms *rooms)
+{
+    return tess_gpus() > 0 && !rooms->gpu_alone ? "dmdas" : "prio";
+}
+
 /* StarPU itself, without what it may abort for. */
 static tess_status start_starpu(const tess_machine *m, const tess_rooms *rooms)
 {
     struct starpu_conf conf;
     TESS_TRY(tess_environment_check());
     starpu_conf_init(&conf);
-    TESS_TRY(tess_policy_choose(m->sched ? m->sched : tess_gpus() > 0 ? "dmdas" : "prio", &conf));
+    TESS_TRY(tess_policy_choose(m->sched ? m->sched : policy_for(rooms), &conf));
     TESS_TRY(tess_environment_enter(m, rooms));
     conf.ncpus = m->workers > 0 ? m->workers : tess_cores();
     /* Else a policy that asks for times has StarPU begin to measure a codelet that has too few measurements, also while
