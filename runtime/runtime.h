@@ -543,7 +543,7 @@ typedef struct tess_profile_shape {
     double busy; /* seconds, of all workers and all of these tasks */
 } tess_profile_shape;
 enum { TESS_PROFILE_SHAPES = 1024, TESS_PROFILE_SHAPES_OF_ONE = 32 }; /* in all, and of a codelet; more are not kept */
-/* Reads those of CPUs' bodies counted since, of a run that keeps StarPU's times; returns how many. */
+/* Reads those counted since, of a run that keeps StarPU's times, with a GPU those on it alone; returns how many. */
 int tess_profile_shapes(tess_profile_shape out[TESS_PROFILE_SHAPES]);
 
 #ifdef __cplusplus

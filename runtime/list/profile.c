@@ -65,7 +65,7 @@ static void count_task(struct tess_tally *tally, const tess_task *t)
 void tess_profile_helped(const tess_task *t, int worker, double begin, double end)
 {
     t->cl->state->tally[worker].busy += end - begin;
-    if (profiles) count_shape(t, end - begin, 0);
+    if (profiles && tess_gpu_workers() == 0) count_shape(t, end - begin, 0);
 }
 
 void tess_profile_ran(const tess_task *t, int worker, double begin, double end, const tess_parts_times *parts)
@@ -75,7 +75,7 @@ void tess_profile_ran(const tess_task *t, int worker, double begin, double end, 
     tally->alone += end - begin - parts->waited - parts->shared + parts->longest;
     count_task(tally, t);
     if (!profiles) return;
-    count_shape(t, end - begin - parts->waited, 1);
+    if (tess_gpu_workers() == 0) count_shape(t, end - begin - parts->waited, 1);
     count_around(worker, begin, end);
 }
 
@@ -93,7 +93,10 @@ void tess_profile_task(const tess_task *t, const struct starpu_profiling_task_in
 {
     if (!profiles || !i || i->workerid < 0) return;
     struct tess_tally *tally = &t->cl->state->tally[i->workerid];
-    if (tess_on_gpu(i->workerid)) tally->busy += between(i->start_time, i->end_time);
+    if (tess_on_gpu(i->workerid)) {
+        tally->busy += between(i->start_time, i->end_time);
+        count_shape(t, between(i->start_time, i->end_time), 1);
+    }
     tally->waiting += between(i->acquire_data_start_time, i->acquire_data_end_time);
     tally->scheduling += between(i->push_start_time, i->push_end_time) + between(i->pop_start_time, i->pop_end_time) +
                          between(i->release_data_start_time, i->release_data_end_time);

@@ -53,11 +53,6 @@ void tess_yardstick_given(const tess_yardstick *y, const double gpu_matrix_rate[
     memcpy(given_gpu, gpu_matrix_rate, sizeof given_gpu);
 }
 
-bool tess_yardstick_is_given(void)
-{
-    return given.cores > 0;
-}
-
 tess_rates tess_efficiency_rates(const tess_yardstick *y, tess_dtype t)
 {
     const double matrix = y->reached[t].matrix, copy = y->reached[t].copy;

@@ -48,7 +48,5 @@ tess_rates tess_efficiency_rates(const tess_yardstick *y, tess_dtype t);
 /* Takes the place of all that was measured: these are the rates of a machine that is not here, and of one of its GPUs.
  */
 void tess_yardstick_given(const tess_yardstick *y, const double gpu_matrix_rate[TESS_YARDSTICKS]);
-/* Returns whether they are. */
-bool tess_yardstick_is_given(void);
 
 #endif

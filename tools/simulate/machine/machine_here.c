@@ -72,12 +72,13 @@ static tess_simulated_point *find_point(tess_simulated_shares *s, int of, tess_c
 }
 
 /* What tasks of each codelet reach on cores, or on a GPU, in all and by their work. Of several turns the best: other
- * programs only ever make a codelet slower. */
-static void add_codelets(tess_simulated *m, bool gpu)
+ * programs only ever make a codelet slower. Returns the seconds of all. */
+static double add_codelets(tess_simulated *m, bool gpu)
 {
     tess_simulated_shares *s = gpu ? &m->gpus.shares : &m->shares;
     tess_profile_shape *shape = tess_alloc(TESS_PROFILE_SHAPES * sizeof *shape);
     const int n = tess_profile_shapes(shape);
+    double all = 0;
     for (int k = 0; k < n;) {
         const tess_profile_shape *first = &shape[k];
         double bounds = 0, busy = 0;
@@ -88,6 +89,7 @@ static void add_codelets(tess_simulated *m, bool gpu)
             const tess_cost cost = shape[k].cost;
             const double bound = (double)shape[k].tasks * (gpu ? tess_simulated_gpu_bound(&m->gpus, first->dtype, cost)
                                                                : tess_simulated_bound(m, first->dtype, cost));
+            all += shape[k].busy;
             if (!share || !(bound > 0) || !(shape[k].busy > 0)) continue;
             tess_simulated_point *p = find_point(s, (int)(share - s->codelet), cost);
             if (p) p->share = fmax(fmax(bound / shape[k].busy, TESS_LEAST_SHARE), p->share);
@@ -99,6 +101,7 @@ static void add_codelets(tess_simulated *m, bool gpu)
         if (!(share->share > 0)) share->share = s->copies;
     }
     free(shape);
+    return all;
 }
 
 /* Returns the share of its rates that the drive reached while a transfer was under way, or 0 if none was. Busy cores
@@ -149,12 +152,56 @@ static tess_status bench_ranks(const tess_config *c, int steps, const char *path
     return tess_ranks_agree(tess_rank() ? TESS_OK : tess_machine_write(path, &m));
 }
 
+struct gpu_bench {
+    tess_simulated m;
+    double bodies; /* seconds a step */
+};
+
+static void add_gpu_shares(void *of, FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)
+{
+    struct gpu_bench *g = of;
+    (void)out, (void)b, (void)median, (void)p;
+    g->bodies = add_codelets(&g->m, true) / steps;
+}
+
+/* What a step takes beyond its bodies, by its tasks; of several calls the least. */
+static void add_gpu_tasks(void *of, FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)
+{
+    struct gpu_bench *g = of;
+    double tasks = 0, *to = &g->m.gpus.task_seconds;
+    tess_bench_print(out, b, median, p, steps);
+    for (int i = 0; i < p->rows; i++) tasks += (double)p->row[i].tasks / steps;
+    const double around = tasks > 0 ? fmax(0, median - g->bodies) / tasks : 0;
+    if (!(*to > 0) || around < *to) *to = around;
+}
+
+/* A GPU's, first with none bundled and one task there at a time, since a StarPU that tools/starpu did not build begins
+ * to count a task when it has found the one before to have ended; then as steps run. */
+static tess_status bench_gpu(const tess_config *c, int steps, const char *path, FILE *out)
+{
+    static const char pipeline[] = "STARPU_CUDA_PIPELINE";
+    struct gpu_bench g = {0};
+    tess_config single = *c;
+    single.memory.gpu_plan = false;
+    TESS_TRY(tess_machine_read(path, &g.m));
+    if (!g.m.gpus.count)
+        return tess_error(TESS_INVALID, path, "gpus: missing, and this machine has one (tessera info --machine FILE)");
+    setenv(pipeline, "0", 1);
+    const tess_status status = tess_bench_told(&single, steps, out, NULL, add_gpu_shares, &g);
+    unsetenv(pipeline);
+    TESS_TRY(status);
+    TESS_TRY(tess_bench_told(c, steps, out, NULL, add_gpu_tasks, &g));
+    return tess_machine_write(path, &g.m);
+}
+
 tess_status tess_bench_machine(const tess_config *c, int steps, const char *path, FILE *out)
 {
     tess_simulated m;
-    if (tess_gpus() > 0) return tess_error(TESS_INVALID, path, "measures CPU cores alone (STARPU_NCUDA=0)");
+    if (tess_ranks() > 1 && tess_gpus() > 0)
+        return tess_error(TESS_INVALID, path, "measures a GPU by one rank (STARPU_NCUDA=0: cores and messages)");
     if (tess_ranks() > 1) return bench_ranks(c, steps, path, out);
     if (access(path, F_OK)) TESS_TRY(tess_machine_write_here(path));
+    if (tess_gpus() > 0) return bench_gpu(c, steps, path, out);
     TESS_TRY(tess_machine_read(path, &m));
     if (m.cores != tess_cores())
         return tess_error(TESS_INVALID, path, "cores: %d, this machine has %d (tessera info --machine FILE writes it)",
