@@ -79,6 +79,13 @@ void tess_param_rows(const tess_tensor *p, int64_t tile, int64_t *first, int64_t
 /* Returns how many parts a parameter has: its master, and the moments of the optimizer that trains it. Before there is
  * a step, AdamW's are counted. */
 int tess_param_parts(const tess_tensor *p);
+/* Returns whether a parameter has that part; TESS_OUTER is beyond those that are counted. */
+bool tess_param_has(const tess_tensor *p, tess_part part);
+/* Returns how many ranks of the data dimension each have their own values of a part, as with local steps of moments,
+ * and stores this rank's place among them; 1: all ranks have the same. */
+int tess_param_owners(const tess_tensor *p, tess_part part, int *mine);
+/* Returns TESS_INVALID where ranks have made local steps since their last sum, whose weights no file can hold. */
+tess_status tess_graph_together(const tess_graph *g) TESS_NODISCARD;
 /* Returns the suffix of a parameter's name in files for a part, "exp_avg"; NULL for the master, which has no suffix. */
 const char *tess_param_part_name(const tess_tensor *p, tess_part part);
 /* Returns the dtype that a part has in files: its own, or fp32 for what is kept in 8 bits. */
@@ -126,6 +133,7 @@ typedef struct tess_holds {
     double recompute_flops;             /* of activations that are computed again, and of Muon's iterations */
     double bytes;                       /* read and written by tasks that are no products of matrices */
     uint64_t sent;                      /* to other ranks */
+    uint64_t sent_between;              /* beside that, at the end of a run of local steps */
     uint64_t tasks, tiles;              /* how many there are */
 } tess_holds;
 /* Stores what a step holds with its tiles where they are placed now. */

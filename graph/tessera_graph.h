@@ -273,10 +273,18 @@ typedef struct tess_step_layout {
 } tess_step_layout;
 
 /* Settings of a step; zeros are a forward pass over one micro-batch. */
+/* Local steps: ranks of the data dimension make this many steps of their own between two sums over them; 0: each step
+ * is summed. What they came away by then is a step of SGD at the rate `lr` with Nesterov's momentum. */
+typedef struct tess_local {
+    int64_t steps;
+    double lr, momentum;
+} tess_local;
+
 typedef struct tess_step_conf {
     bool train;    /* it has a backward pass and an update; else it is a forward pass alone */
     int64_t micro; /* micro-batches of B sequences in a step, over all ranks; 0: one for each data-parallel rank */
     tess_optimizer optimizer; /* tess_adamw(), ... */
+    tess_local local;
     int recompute_every; /* activation checkpointing: only every n-th block's input is kept; 0: all activations are */
     bool inputs_alone;   /* recomputation keeps these inputs only; else tess_step_fit keeps more where there is room */
     bool deterministic;  /* the same bits on any number of ranks: gradients add up in one tree over all
@@ -366,7 +374,14 @@ tess_status tess_step_gradient(tess_step *s, tess_tensor *param, float *values) 
  * activations. */
 
 /* The parts of a parameter: its value, and as many moments as the optimizer has. */
-typedef enum tess_part { TESS_MASTER, TESS_MOMENT1, TESS_MOMENT2, TESS_PARTS } tess_part;
+typedef enum tess_part {
+    TESS_MASTER,
+    TESS_MOMENT1,
+    TESS_MOMENT2,
+    TESS_PARTS,
+    TESS_OUTER = TESS_PARTS, /* with local steps beside them: the outer optimizer's momentum */
+    TESS_ALL_PARTS
+} tess_part;
 /* A rectangle of a parameter that this rank holds, dense and row-major: rows [row, row + rows), columns [col, col +
  * cols). On one rank the pieces of a parameter are its tiles. */
 typedef struct tess_piece {

@@ -32,6 +32,7 @@ struct tess_graph {
     tess_cache *cache;            /* the KV cache of its attention, or NULL */
     tess_step *pending;           /* the step whose late updates of these parameters are due, or NULL */
     tess_step *runs;              /* the step whose runs are under way, or NULL   */
+    bool apart;                   /* ranks have made local steps since their last sum */
     int param_tiles;              /* tiles of all parameters */
     int64_t tiles_declared;       /* an upper bound on these tiles */
     bool tensor_split;            /* its nodes are this rank's part (tensor_parallel.c) */

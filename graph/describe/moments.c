@@ -38,7 +38,10 @@ double tess_graph_moments(const tess_graph *g)
         const tess_tensor *p = g->param[k];
         if (tess_is_frozen(p) || tess_is_state(p)) continue;
         const int moments = p->held->optimizer ? p->held->moments : tess_optimizer_moments(unsaid());
-        n += moments * (double)p->cut->whole[0] * (double)(p->held->width ? p->held->width : p->cut->whole[1]);
+        const double rows = (double)p->cut->whole[0], columns = (double)p->cut->whole[1];
+        n += moments * (p->held->local ? p->held->local : 1) * rows *
+             (p->held->width ? (double)p->held->width : columns);
+        if (tess_param_has(p, TESS_OUTER)) n += rows * columns;
     }
     return n;
 }
@@ -93,6 +96,24 @@ static void make(tess_tensor *p, int moments)
         }
     }
     h->moments = moments;
+}
+
+void tess_param_local(tess_tensor *p, const tess_local *local)
+{
+    struct tess_param *h = p->held;
+    if (tess_is_frozen(p)) return;
+    h->local = local->steps > 0 ? p->g->conf.grid.data : 0;
+    for (int64_t i = 0; i < h->states; i++) {
+        struct tess_state *s = &h->state[i];
+        const size_t bytes = (size_t)tess_state_elements(p, s) * sizeof(float);
+        tess_tile **const tile[] = {&s->anchor, &s->outer};
+        const bool has[] = {h->local, h->local && local->momentum > 0};
+        for (int k = 0; k < 2; k++) {
+            if (has[k] == (*tile[k] != NULL)) continue;
+            tess_tile_free(*tile[k]);
+            *tile[k] = has[k] ? tess_tile_new(bytes, TESS_ROLE_MOMENT, p->name) : NULL;
+        }
+    }
 }
 
 /* Were they read or written by the program? */
@@ -192,6 +213,18 @@ double tess_param_decay(const tess_tensor *p, const tess_optimizer *o)
     return o->no_decay_1d && p->rank == 1 ? 0 : o->weight_decay;
 }
 
+bool tess_param_has(const tess_tensor *p, tess_part part)
+{
+    if (part == TESS_OUTER) return p->held->states > 0 && p->held->state[0].outer;
+    return part >= TESS_MASTER && (int)part < tess_param_parts(p);
+}
+
+int tess_param_owners(const tess_tensor *p, tess_part part, int *mine)
+{
+    *mine = tess_grid_data(&p->g->conf.grid);
+    return part > TESS_MASTER && part < TESS_OUTER && p->held->local ? p->held->local : 1;
+}
+
 int tess_param_parts(const tess_tensor *p)
 {
     if (tess_is_frozen(p) || tess_is_state(p)) return TESS_MOMENT1;
@@ -201,6 +234,7 @@ int tess_param_parts(const tess_tensor *p)
 const char *tess_param_part_name(const tess_tensor *p, tess_part part)
 {
     const tess_optimizer_kind *kind = p->held->optimizer ? p->held->optimizer : tess_optimizer_kind_of(unsaid());
+    if (part == TESS_OUTER) return "outer_momentum";
     return part == TESS_MASTER ? NULL : kind->moment[part - TESS_MOMENT1];
 }
 
@@ -219,7 +253,7 @@ void tess_graph_ready_ram(const tess_graph *g)
 {
     size_t n = 0, room = 1;
     for (int k = 0; k < g->params; k++)
-        room += (size_t)(g->param[k]->cut->tiles + g->param[k]->held->states * (2 + TESS_MOMENTS_MOST));
+        room += (size_t)(g->param[k]->cut->tiles + g->param[k]->held->states * (4 + TESS_MOMENTS_MOST));
     tess_tile **tile = tess_alloc(room * sizeof *tile);
     for (int k = 0; k < g->params; k++) {
         const struct tess_param *p = g->param[k]->held;
@@ -229,6 +263,8 @@ void tess_graph_ready_ram(const tess_graph *g)
             tile[n++] = p->state[i].master;
             tile[n++] = p->state[i].weight;
             for (int m = 0; m < p->moments; m++) tile[n++] = p->state[i].moment[m];
+            tile[n++] = p->state[i].anchor;
+            tile[n++] = p->state[i].outer;
         }
     }
     tess_tiles_ready(tile, n);

@@ -12,10 +12,11 @@ struct tess_state {
     tess_tile *master;                    /* NULL: it is in the tile's weight */
     tess_tile *weight;                    /* ZeRO-3: the slice that rests between uses; else NULL */
     tess_tile *moment[TESS_MOMENTS_MOST]; /* the optimizer's moments of the slice */
+    tess_tile *anchor, *outer;            /* with local steps: the master behind the last sum, TESS_OUTER */
     tess_tile *sum;                       /* the gradient over all micro-batches of the slice, or the tile's own */
     tess_tile *norm;                      /* an exact sum of squares of that gradient */
     bool counts;                          /* `norm` enters the global norm on this rank */
-    bool begun[TESS_PARTS];               /* master and moments were written, at least in part */
+    bool begun[TESS_ALL_PARTS];           /* master and moments were written, at least in part */
 };
 
 /* A row block of a parameter. */
@@ -59,7 +60,7 @@ struct tess_placed_piece {
         float *room;      /* NULL: it has not */
         void *of;         /* the tile, for a master from the piece on */
         int mode, times;
-    } wide[TESS_PARTS];
+    } wide[TESS_ALL_PARTS];
 };
 
 struct tess_param {
@@ -79,6 +80,7 @@ struct tess_param {
     bool trained;         /* a step trains it */
     const tess_optimizer_kind *optimizer; /* the optimizer that its moments are for; NULL: there are none yet */
     int moments;
+    int local;            /* with local steps the number of data-parallel ranks, whose moments differ; else 0 */
     int64_t width;        /* numbers that a row has in them; 0: as many as columns */
     tess_keeping keeping; /* the format of its moments */
     float begins;         /* the first value of its moments */
@@ -118,12 +120,16 @@ static inline int64_t tess_state_elements(const tess_tensor *p, const struct tes
 /* Makes the moments of a parameter for an optimizer that trains it, or, before any step trains it, for tess_param_map
  * (moments.c). */
 tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool trains) TESS_NODISCARD;
+/* Makes what local steps have beside the moments, or frees it where there are none (moments.c). */
+void tess_param_local(tess_tensor *p, const tess_local *local);
 /* Returns the kind of optimizer that updates it: of hidden matrices another one than of the rest. */
 const tess_optimizer_kind *tess_param_kind(const tess_tensor *p, const tess_optimizer *o);
 /* Returns how moments are kept, but for the rows that a tile has; those of vectors are fp32. */
 tess_kept tess_param_kept(const tess_tensor *p);
 /* Fills a moment with its first value. */
 tess_status tess_param_begin_moment(tess_tensor *p, const struct tess_state *s, int moment);
+/* Fills the outer optimizer's momentum with zeros, where there is one that nothing was written to. */
+tess_status tess_param_begin_outer(tess_tensor *p, struct tess_state *s);
 /* Returns the stream of random numbers that is a parameter's, from its name: other parameters do not shift it. */
 uint32_t tess_param_stream(const tess_tensor *p);
 /* Returns the weight decay of a parameter. */

@@ -465,13 +465,30 @@ void tess_lower_reduce_micro(tess_lower *L, tess_tensor *p)
         if (L->begun[p->id][j] == L->micro) give_up_tile(L, p, j);
 }
 
+/* With local steps no other rank has a part in it. */
+static void add_own(tess_lower *L, const tess_tensor *p, int64_t j)
+{
+    tess_tile *tile[64];
+    struct term term[64];
+    int level[128];
+    int64_t begins[128];
+    const int parts = parts_of(L, p, j, 0, tile);
+    levels_of(L, p, tess_grid_data(L->grid), 1, level, begins);
+    for (int k = 0; k < parts; k++) term[k] = (struct term){tile[k], 0, level[k], begins[k], false};
+    const tess_use whole = {p->held->tile[j].gradient, TESS_W};
+    add_up(L, term, (unsigned)parts, whole, 0, (int64_t)(tess_tile_bytes(whole.tile) / sizeof(float)));
+}
+
 void tess_lower_reduce(tess_lower *L, tess_tensor *p)
 {
+    const bool own = L->conf->local.steps > 0;
     for (int64_t j = 0; j < p->cut->tiles; j++) {
         if (!L->touched[p->id][j]) continue;
-        if (L->early[p->id])
+        if (own && in_tree(L, p))
+            add_own(L, p, j);
+        else if (!own && L->early[p->id])
             tess_lower_share_sum(L, p, j, own_slice(L, p, j) >= 0);
-        else if (L->grid->data > 1 || in_tree(L, p))
+        else if (!own && (L->grid->data > 1 || in_tree(L, p)))
             reduce_tile(L, p, j);
     }
 }

@@ -240,6 +240,9 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     if (g->cache) tess_program_bundle(L.p);
     if (conf->train && tess_ranks() == 1) tess_program_chain(L.p, conf->chains);
     tess_program_finish(L.p, conf->keep_gradients);
-    *out = (tess_lowered){L.p,       L.input,     L.result, L.loss,           norm,   L.losses_exact, losses,
-                          L.nlosses, L.row_tiles, L.cut,    late_program(&L), L.uses, L.bounds,       L.used};
+    *out = (tess_lowered){L.p,         L.input, L.result,         L.loss, norm, L.losses_exact, losses,   L.nlosses,
+                          L.row_tiles, L.cut,   late_program(&L), NULL,   NULL, L.uses,         L.bounds, L.used};
+    if (!conf->train || conf->keep_gradients || !conf->local.steps) return;
+    out->anchors = tess_lower_anchors(g);
+    out->outer = tess_lower_outer(g, &conf->local, L.loss);
 }

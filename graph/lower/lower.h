@@ -154,10 +154,11 @@ typedef struct tess_lowered {
     int nlosses;
     int row_tiles;
     struct tess_spans cut;
-    tess_program *updates;     /* with late updates: a program of these alone, over the tiles of the other one */
-    bool *uses;                /* [tensor]: the inputs and parameters that its tasks read */
-    const tess_tensor *bounds; /* the input that says which rows can change the loss, or NULL */
-    int32_t *used;             /* [run][micro * batch + sequence]: how many rows can; tess_lower_idle_fill sets it */
+    tess_program *updates;         /* with late updates: a program of these alone, over the tiles of the other one */
+    tess_program *anchors, *outer; /* with local steps, before and behind a run of them; else NULL */
+    bool *uses;                    /* [tensor]: the inputs and parameters that its tasks read */
+    const tess_tensor *bounds;     /* the input that says which rows can change the loss, or NULL */
+    int32_t *used; /* [run][micro * batch + sequence]: how many rows can; tess_lower_idle_fill sets it */
 } tess_lowered;
 
 /* ---- tiles and tasks (emit.c; ops/lowering.h has the functions that rules of ops call) ---- */
@@ -405,6 +406,10 @@ static inline bool tess_step_waits(const tess_step_conf *c)
 void tess_lower_update(tess_lower *L, tess_tensor *p);
 /* Emits the late update of a parameter, which belongs to the step before. */
 void tess_lower_late(tess_lower *L, tess_tensor *p);
+/* Return the lists, which the caller frees, with which a run of local steps begins and ends (local.c): the copy of the
+ * masters, and the step of the outer optimizer beside that one; `loss` is the last step's. */
+tess_program *tess_lower_anchors(tess_graph *g);
+tess_program *tess_lower_outer(tess_graph *g, const tess_local *local, tess_tile *loss);
 /* Emits the step's loss and returns its tile. */
 tess_tile *tess_lower_loss(tess_lower *L);
 /* Emits the gradient's norm, and the updates that wait for it; returns the norm's tile. */

@@ -17,10 +17,10 @@
 
 enum { FAN = 64 };
 
-/* The sum of `parts` tiles of arg->n numbers each, over all ranks; as doubles, and, unless NULL, in *exact before it
- * is rounded. */
+/* The sum of `parts` tiles of arg->n numbers each, over all ranks or this one; as doubles, and, unless NULL, in *exact
+ * before it is rounded. */
 static tess_tile *total(tess_lower *L, tess_tile **part, int parts, const tess_exact_arg *arg, const char *label,
-                        int which, tess_tile **exact)
+                        int which, bool over_ranks, tess_tile **exact)
 {
     tess_tile *sum = tess_program_tile(L->p, (size_t)arg->n * tess_exact_bytes(), TESS_ROLE_SCALAR, label);
     for (int first = 0; first == 0 || first < parts; first += FAN) {
@@ -31,7 +31,7 @@ static tess_tile *total(tess_lower *L, tess_tile **part, int parts, const tess_e
         for (int i = first; i < parts && i < first + FAN; i++) use[k++] = (tess_use){part[i], TESS_R};
         tess_emit(L, &tess_exact_add[TESS_F32], a, use, k);
     }
-    tess_lower_all_reduce_exact(L, sum, arg->n, which);
+    if (over_ranks) tess_lower_all_reduce_exact(L, sum, arg->n, which);
     const int64_t values = arg->means ? 2 : arg->n;
     tess_tile *value = tess_program_tile(L->p, (size_t)values * sizeof(double), TESS_ROLE_SCALAR, label);
     TESS_EMIT(L, &tess_exact_round[TESS_F32], tess_arg_copy(L, arg, sizeof *arg), {value, TESS_W}, {sum, TESS_R});
@@ -44,7 +44,7 @@ tess_tile *tess_lower_loss(tess_lower *L)
     const int losses = tess_losses(L);
     const tess_exact_arg arg = {
         .n = 2 * (losses + tess_numbers(L)), .doubles = true, .means = losses > 1 ? 2 * losses : 0};
-    return total(L, L->losses, L->nlosses, &arg, "loss", 0, &L->losses_exact);
+    return total(L, L->losses, L->nlosses, &arg, "loss", 0, true, &L->losses_exact);
 }
 
 /* Returns where the rows of a state are in the whole parameter. */
@@ -280,6 +280,7 @@ static void keep(tess_lower *L, tess_tile *value, tess_tile *kept)
 
 tess_tile *tess_lower_norm(tess_lower *L)
 {
+    const bool own = L->conf->local.steps > 0; /* then each rank clips by the norm of its own gradient */
     int64_t most = 0;
     int n = 0;
     for (int k = 0; k < L->g->params; k++) most += L->g->param[k]->held->states;
@@ -287,10 +288,10 @@ tess_tile *tess_lower_norm(tess_lower *L)
     for (int k = 0; k < L->g->params; k++)
         for (int64_t i = 0; i < L->g->param[k]->held->states; i++) {
             const struct tess_state *s = &L->g->param[k]->held->state[i];
-            if (s->counts && !tess_is_state(L->g->param[k]) && L->touched[L->g->param[k]->id][s->tile])
+            if ((s->counts || own) && !tess_is_state(L->g->param[k]) && L->touched[L->g->param[k]->id][s->tile])
                 part[n++] = s->norm;
         }
-    tess_tile *norm = total(L, part, n, &(tess_exact_arg){.n = 1}, "gradient norm", 1, NULL);
+    tess_tile *norm = total(L, part, n, &(tess_exact_arg){.n = 1}, "gradient norm", 1, !own, NULL);
     free(part);
     for (int k = 0; k < L->g->params && tess_step_waits(L->conf); k++)
         if (!L->late_norm || is_whole(L->g->param[k])) update_all(L, L->g->param[k], norm, L->loss);

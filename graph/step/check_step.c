@@ -1,5 +1,6 @@
 /* What a program may get wrong of a step, beside describe/check.c, which is of its graph. */
 #include "graph/step/step_impl.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +31,30 @@ static tess_status check_watches(const tess_tensor *output, const tess_step_conf
     return TESS_OK;
 }
 
+/* Local steps are those of ranks that each have all weights, and know of no other's gradient. */
+static tess_status check_local(const tess_graph *g, const tess_step_conf *c)
+{
+    const tess_grid *grid = &g->conf.grid;
+    const tess_local *l = &c->local;
+    if (l->steps < 0 || !isfinite(l->lr) || !(l->momentum >= 0) || isinf(l->momentum))
+        return tess_error(TESS_INVALID, "local steps",
+                          "%lld with the outer lr %g, momentum %g (all are finite, steps and momentum not negative)",
+                          (long long)l->steps, l->lr, l->momentum);
+    const char *what = grid->stage > 0 && grid->data > 1 ? "a ZeRO stage, by which each rank updates a part (stage 0)"
+                       : g->owned                        ? "parallel.expert, by which each rank updates some (1)"
+                       : grid->tensor * grid->pipeline * grid->sequence > 1
+                           ? "parallel.tensor, .pipeline or .sequence (data-parallel ranks alone)"
+                       : c->skips ? "steps that may be skipped (bf16 or fp32, without on_spike)"
+                       : c->optimizer.keeping != TESS_KEEP_F32 ? "optimizer_states in fewer bits (fp32)"
+                       : tess_optimizer_kind_of(&c->optimizer)->width
+                           ? "Adafactor (an optimizer with moments of whole matrices)"
+                           : NULL;
+    for (int k = 0; k < g->params && !what; k++)
+        if (tess_is_state(g->param[k])) what = "a network with states, which steps replace";
+    if (!what) return TESS_OK;
+    return tess_error(TESS_INVALID, "local steps", "%lld, which is not there for %s", (long long)c->local.steps, what);
+}
+
 tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c)
 {
     const tess_graph *g = output->g;
@@ -54,5 +79,7 @@ tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c)
                           "or make fewer micro-batches)",
                           (long long)micro, (long long)row_tiles, g->tensors);
     TESS_TRY(check_watches(output, c));
-    return c->train && !c->keep_gradients ? tess_optimizer_check(&c->optimizer) : TESS_OK;
+    if (!c->train || c->keep_gradients) return TESS_OK;
+    TESS_TRY(tess_optimizer_check(&c->optimizer));
+    return c->local.steps ? check_local(g, c) : TESS_OK;
 }

@@ -9,11 +9,13 @@ static void free_tiles(tess_tensor *p)
         if (s->weight != s->master) tess_tile_free(s->weight);
         tess_tile_free(s->master);
         for (int m = 0; m < p->held->moments; m++) tess_tile_free(s->moment[m]);
+        tess_tile_free(s->anchor);
+        tess_tile_free(s->outer);
         tess_tile_free(s->norm);
         if (p->held->on.sliced) tess_tile_free(s->sum);
     }
     for (int64_t k = 0; k < p->held->pieces; k++)
-        for (int part = 0; part < TESS_PARTS; part++) free(p->held->piece[k].wide[part].room);
+        for (int part = 0; part < TESS_ALL_PARTS; part++) free(p->held->piece[k].wide[part].room);
     for (int64_t j = 0; j < p->cut->tiles && p->held->tile; j++) {
         tess_tile_free(p->held->tile[j].weight);
         tess_tile_free(p->held->tile[j].gradient);

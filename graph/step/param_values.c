@@ -107,7 +107,7 @@ static tess_status draw_pieces(tess_tensor *p, struct drawing *d)
         TESS_TRY(draw(p, &p->held->piece[i], d));
     }
     for (int64_t i = 0; i < p->held->states && p->held->storage == p; i++) /* they start from zero */
-        for (int m = 0; m < TESS_MOMENTS_MOST; m++) p->held->state[i].begun[TESS_MOMENT1 + m] = false;
+        for (int part = TESS_MOMENT1; part < TESS_ALL_PARTS; part++) p->held->state[i].begun[part] = false;
     return TESS_OK;
 }
 
@@ -187,7 +187,8 @@ tess_piece tess_param_piece(const tess_tensor *p, int64_t piece)
 static tess_tile *part_of(const tess_tensor *p, int64_t piece, tess_part part)
 {
     const struct tess_state *s = &p->held->state[p->held->piece[piece].state];
-    return part == TESS_MASTER ? master_of(p, s) : s->moment[part - TESS_MOMENT1];
+    if (part == TESS_MASTER) return master_of(p, s);
+    return part < TESS_PARTS ? s->moment[part - TESS_MOMENT1] : s->outer;
 }
 
 /* A part that is kept in fewer bits than fp32. */
@@ -255,12 +256,19 @@ tess_status tess_param_begin_moment(tess_tensor *p, const struct tess_state *s, 
     return fill_tile(p->g, s->moment[moment], as == TESS_KEEP_BF16 ? TESS_BF16 : TESS_F32, p->held->begins);
 }
 
+tess_status tess_param_begin_outer(tess_tensor *p, struct tess_state *s)
+{
+    if (!s->outer || s->begun[TESS_OUTER]) return TESS_OK;
+    s->begun[TESS_OUTER] = true;
+    return fill_tile(p->g, s->outer, TESS_F32, 0);
+}
+
 /* Writes zeros, which every part can begin with. */
 static tess_status fill_part(tess_tensor *p, int64_t piece, tess_part part)
 {
     const struct tess_state *s = &p->held->state[p->held->piece[piece].state];
-    if (part != TESS_MASTER) return tess_param_begin_moment(p, s, part - TESS_MOMENT1);
-    return fill_tile(p->g, part_of(p, piece, part), type_of(p), 0);
+    if (part > TESS_MASTER && part < TESS_OUTER) return tess_param_begin_moment(p, s, part - TESS_MOMENT1);
+    return fill_tile(p->g, part_of(p, piece, part), part == TESS_OUTER ? TESS_F32 : type_of(p), 0);
 }
 
 /* The elements before a piece in its part's tile. */
@@ -277,8 +285,7 @@ static tess_status hold_piece(tess_tensor *p, int64_t piece, tess_part part, int
     TESS_TRY(tess_check_session(p->g));
     if (tess_is_frozen(p) && part > TESS_MASTER && part < TESS_PARTS)
         return tess_error(TESS_INVALID, p->name, "is frozen: it has no moments");
-    if (piece < 0 || piece >= tess_param_pieces(p) || part < TESS_MASTER || (int)part >= tess_param_parts(p) ||
-        mode < TESS_R || mode > TESS_RW)
+    if (piece < 0 || piece >= tess_param_pieces(p) || !tess_param_has(p, part) || mode < TESS_R || mode > TESS_RW)
         return tess_error(TESS_INVALID, p->name,
                           "piece %lld of %lld, part %d, mode %d (expected TESS_R, TESS_W or both)", (long long)piece,
                           (long long)tess_param_pieces(p), (int)part, mode);
@@ -380,8 +387,8 @@ tess_status tess_param_lend(tess_tensor *p, int64_t piece, tess_part part, tess_
 
 void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part)
 {
-    if (!p || p->kind != TESS_KIND_PARAM || piece < 0 || piece >= tess_param_pieces(p) || part < TESS_MASTER ||
-        (int)part >= tess_param_parts(p) || !tess_tile_mapped(part_of(p, piece, part)))
+    if (!p || p->kind != TESS_KIND_PARAM || piece < 0 || piece >= tess_param_pieces(p) || !tess_param_has(p, part) ||
+        !tess_tile_mapped(part_of(p, piece, part)))
         return; /* it was not mapped */
     if (p->held->piece[piece].wide[part].times) narrow(p, &p->held->piece[piece], part);
     tess_tile_unmap(part_of(p, piece, part));
@@ -397,7 +404,8 @@ bool tess_param_borrow(const tess_tensor *p, int64_t piece, tess_part part, tess
     *out = (tess_borrowed){.of = p, .piece = piece, .part = part, .at = start_of(p, h, part)};
     out->lending.tile = tile;
     out->lending.when = due ? TESS_LENT_BEHIND : away ? TESS_LENT_BEFORE : TESS_LENT_NOW;
-    return p->held->state[h->state].begun[part] && tess_gpus() == 0 && !(away && tess_is_frozen(p));
+    const bool brought = !tess_is_frozen(p) && part != TESS_OUTER; /* by any step */
+    return p->held->state[h->state].begun[part] && tess_gpus() == 0 && !(away && !brought);
 }
 
 const float *tess_borrowed_values(const tess_borrowed *b, float *room)

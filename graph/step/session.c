@@ -10,6 +10,7 @@ static void renew(tess_graph *g, unsigned session)
     g->session = session;
     g->maps = 0;
     g->pending = g->runs = NULL;
+    g->apart = false;
     tess_steps_forget(g);
     for (int k = 0; k < g->params; k++) {
         tess_tensor *p = g->param[k];
@@ -18,7 +19,7 @@ static void renew(tess_graph *g, unsigned session)
         for (int64_t i = 0; i < p->held->states; i++)
             memset(p->held->state[i].begun, 0, sizeof p->held->state[i].begun);
         for (int64_t i = 0; i < p->held->pieces; i++) {
-            for (int part = 0; part < TESS_PARTS; part++) {
+            for (int part = 0; part < TESS_ALL_PARTS; part++) {
                 free(p->held->piece[i].wide[part].room);
                 p->held->piece[i].wide[part] = (struct tess_widened){0};
             }

@@ -64,8 +64,10 @@ tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_
                           "its parameters have %lld tiles, and %d data-parallel ranks have tags for %lld (raise "
                           "tile_elements)",
                           (long long)g->param_tiles, g->conf.grid.data, (long long)most);
-    for (int k = 0; k < g->params && conf->train && !conf->keep_gradients; k++)
+    for (int k = 0; k < g->params && conf->train && !conf->keep_gradients; k++) {
         TESS_TRY(tess_param_moments(g->param[k], &conf->optimizer, true));
+        tess_param_local(g->param[k], &conf->local);
+    }
     tess_step *s = tess_alloc(sizeof *s);
     s->g = g;
     s->output = output;
@@ -114,6 +116,8 @@ void tess_step_free(tess_step *s)
     tess_step_leave(s);
     free(s->fed), free(s->fed_before);
     tess_program_free(s->low.updates);
+    tess_program_free(s->low.anchors);
+    tess_program_free(s->low.outer);
     tess_program_free(s->low.program);
     tess_step_digest(s, NULL); /* nothing runs any more */
     free(s);

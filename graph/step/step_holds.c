@@ -15,8 +15,11 @@ static int64_t held_tiles(const tess_tensor *p, tess_tile **tile)
     for (int64_t i = 0; i < p->held->states; i++)
         if (p->held->state[i].master && p->held->state[i].master != p->held->state[i].weight)
             tile[n++] = p->held->state[i].master;
-    for (int64_t i = 0; i < p->held->states; i++)
+    for (int64_t i = 0; i < p->held->states; i++) {
         for (int m = 0; m < p->held->moments; m++) tile[n++] = p->held->state[i].moment[m];
+        if (p->held->state[i].anchor) tile[n++] = p->held->state[i].anchor;
+        if (p->held->state[i].outer) tile[n++] = p->held->state[i].outer;
+    }
     return n;
 }
 
@@ -24,7 +27,7 @@ tess_tile **tess_step_held(const tess_graph *g, int64_t *n)
 {
     int64_t most = g->cache ? tess_cache_tiles(g->cache, NULL) : 0;
     for (int k = 0; k < g->params; k++)
-        most += g->param[k]->cut->tiles + (2 + TESS_MOMENTS_MOST) * g->param[k]->held->states;
+        most += g->param[k]->cut->tiles + (4 + TESS_MOMENTS_MOST) * g->param[k]->held->states;
     tess_tile **tile = tess_alloc((size_t)(most + 1) * sizeof *tile);
     *n = g->cache ? tess_cache_tiles(g->cache, tile) : 0;
     for (int k = 0; k < g->params; k++) *n += held_tiles(g->param[k], tile + *n);
@@ -48,6 +51,11 @@ void tess_step_holds(const tess_step *s, tess_holds *plan)
     }
     free(tile);
     tess_program_holds(s->low.program, plan);
+    if (s->low.outer) {
+        tess_holds outer = {0};
+        tess_program_holds(s->low.outer, &outer);
+        plan->sent_between = outer.sent;
+    }
     for (int r = 0; r < TESS_ROLE_COUNT; r++) {
         plan->peak_total += plan->resident[r];
         plan->ram[r] += plan->resident[r] - on_gpu[r];

@@ -40,6 +40,8 @@ tess_status tess_step_check(const tess_step *s) TESS_NODISCARD;
 tess_tile **tess_step_held(const tess_graph *g, int64_t *n);
 /* Returns the bytes of parameters and states that live on a tier, placed by the step that trains them. */
 uint64_t tess_step_held_bytes(const tess_graph *g, tess_tier tier);
+/* Sets the home of what the sums between local steps alone read and write, and returns its bytes. */
+uint64_t tess_step_house_local(const tess_graph *g, tess_tier home);
 /* Makes RAM the home of tiles that an earlier plan put on disk, before anything is drawn or loaded (step_place.c). */
 void tess_step_leave_disk(tess_step *s);
 /* Keeps digests of the step's tasks from now on, if they are asked for. */

@@ -20,8 +20,24 @@ static uint64_t states_to_disk(const tess_graph *g)
     return bytes;
 }
 
+uint64_t tess_step_house_local(const tess_graph *g, tess_tier home)
+{
+    uint64_t bytes = 0;
+    for (int k = 0; k < g->params; k++)
+        for (int64_t i = 0; i < g->param[k]->held->states; i++) {
+            tess_tile *const tile[] = {g->param[k]->held->state[i].anchor, g->param[k]->held->state[i].outer};
+            for (int t = 0; t < 2; t++) {
+                if (!tile[t]) continue;
+                tess_tile_set_home(tile[t], home);
+                bytes += tess_tile_bytes(tile[t]);
+            }
+        }
+    return bytes;
+}
+
 void tess_step_leave_disk(tess_step *s)
 {
+    tess_step_house_local(tess_graph_owner(s->g), TESS_TIER_CPU);
     const tess_program *p = s->low.program;
     for (size_t k = 0; k < p->tasks; k++)
         for (unsigned i = 0; i < p->task[k].nuse; i++)
@@ -67,7 +83,8 @@ static tess_status plan_ram(tess_step *s, const tess_place_conf *conf, uint64_t 
 
 static tess_status place(tess_step *s, const tess_place_conf *conf, tess_placement *out)
 {
-    if (s->conf.train) return plan_ram(s, conf, 0, true, out);
+    if (s->conf.train)
+        return plan_ram(s, conf, tess_step_house_local(tess_graph_owner(s->g), TESS_TIER_CPU), true, out);
     if (!conf->alone) return plan_ram(s, conf, tess_step_held_bytes(s->g, TESS_TIER_CPU), false, out);
     uint64_t states = states_to_disk(tess_graph_owner(s->g)) + unused_to_disk(s);
     TESS_TRY(plan_ram(s, conf, 0, true, out));

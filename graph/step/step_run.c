@@ -37,6 +37,8 @@ static tess_status prepare_moments(tess_graph *g)
     for (int k = 0; k < g->params; k++)
         for (int64_t i = 0; i < g->param[k]->held->states; i++) {
             struct tess_state *t = &g->param[k]->held->state[i];
+            begins |= t->outer && !t->begun[TESS_OUTER];
+            TESS_TRY(tess_param_begin_outer(g->param[k], t));
             for (int m = 0; m < g->param[k]->held->moments; m++) {
                 if (t->begun[TESS_MOMENT1 + m]) continue;
                 TESS_TRY(tess_param_begin_moment(g->param[k], t, m));
@@ -168,6 +170,38 @@ static tess_status agree_to_run(const tess_step *s, const tess_step_input *in, i
     return sum[TESS_MOST_LOSSES] ? tess_ranks_agree(status) : TESS_OK;
 }
 
+/* ---- local steps ---- */
+
+tess_status tess_graph_together(const tess_graph *g)
+{
+    if (!g->apart || g->conf.grid.data == 1) return TESS_OK;
+    return tess_error(TESS_INVALID, "local steps",
+                      "the weights of the ranks differ until the next sum over them (save behind one)");
+}
+
+/* Before the first of a run of them. */
+static tess_status begin_local(const tess_step *s)
+{
+    bool *apart = &tess_graph_owner(s->g)->apart;
+    if (!s->low.anchors || *apart) return TESS_OK;
+    *apart = true;
+    return tess_program_run(s->low.anchors, true);
+}
+
+/* Behind the last. */
+static tess_status sum_local(tess_step *s, const tess_step_input *in)
+{
+    const tess_local *l = &s->conf.local;
+    if (!s->low.outer || (in->step + 1) % l->steps) return TESS_OK;
+    TESS_TRY(tess_settle(s->g, NULL));
+    tess_env_set(&(tess_env){.lr = l->lr, .updates = in->step, .unscale = 1. / s->g->conf.grid.data});
+    tess_status status = tess_program_run(s->low.outer, true);
+    if (status == TESS_OK) status = tess_wait();
+    if (tess_grid_size(&s->g->conf.grid) > 1) status = tess_ranks_agree(status);
+    tess_graph_owner(s->g)->apart = false;
+    return status == TESS_OK ? TESS_OK : in_step(in, status);
+}
+
 /* ---- from its begin to its end ---- */
 
 /* With such a loss no parameter has changed. All that is under way fails, so that the next run changes none either:
@@ -183,10 +217,11 @@ static void norm_comes(tess_reading *r)
     if (!isfinite(*(const double *)r->to)) tess_work_fail(&(tess_work){.buf = NULL}, "gradient norm: is not finite");
 }
 
-/* With several ranks, and where a step may be skipped, none begins before the one before it has ended. */
+/* With several ranks or local steps, and where a step may be skipped, none begins before the one before it has ended.
+ */
 static bool is_alone(const tess_step *s)
 {
-    return tess_grid_size(&s->g->conf.grid) > 1 || s->conf.skips;
+    return tess_grid_size(&s->g->conf.grid) > 1 || s->conf.skips || s->low.outer;
 }
 
 static tess_status read_behind(tess_step *s, struct tess_step_run *r)
@@ -256,7 +291,8 @@ tess_status tess_step_begin(tess_step *s, const tess_step_input *in)
     struct tess_step_run *r = &s->run[s->begun % 2];
     *r = (struct tess_step_run){.in = *in, .out = {.targets = targets[0]}};
     r->out.used = find_used(s, &used_at);
-    r->tasks = set_env(s, in, targets, s->conf.train, used_at);
+    TESS_TRY(begin_local(s));
+    r->tasks = set_env(s, in, s->low.outer ? s->targets : targets, s->conf.train, used_at);
     r->unscale = s->env.unscale;
     s->ran = true;
     TESS_TRY(submit(s, r));
@@ -333,7 +369,7 @@ tess_status tess_step_end(tess_step *s, tess_step_result *out)
     status = outcome(s, r, status);
     *out = r->out;
     tess_step_forget_before(s);
-    return status;
+    return status == TESS_OK ? sum_local(s, &r->in) : status;
 }
 
 tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_result *out)

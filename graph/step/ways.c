@@ -64,13 +64,28 @@ static tess_status plan_gpu(struct way *w, const tess_gpu_conf *conf)
     return status;
 }
 
+/* What sums between local steps have beside stays in RAM if all does, else it rests on disk. */
+static tess_status plan_local(struct way *w, const tess_place_conf *conf, uint64_t fixed)
+{
+    tess_placement *ram = &w->plan.ram;
+    const uint64_t local = tess_step_house_local(w->step->g, TESS_TIER_CPU);
+    const tess_status status = tess_plan_ram(w->uses, conf, fixed + local, true, w->marks, ram);
+    ram->room += local;
+    if (!local || (status == TESS_OK && !ram->disk)) return status;
+    tess_marks_free(w->marks);
+    w->marks = tess_marks_new(w->uses);
+    TESS_TRY(tess_plan_ram(w->uses, conf, fixed, true, w->marks, ram));
+    ram->disk += local;
+    return TESS_OK;
+}
+
 static tess_status plan_ram(struct way *w, const tess_place_conf *conf)
 {
     tess_plan *l = &w->plan;
     tess_status status = TESS_OK;
     if (conf->ram) {
         const uint64_t fixed = tess_program_fixed(w->step->low.program, conf->workers);
-        status = tess_plan_ram(w->uses, conf, fixed, true, w->marks, &l->ram);
+        status = plan_local(w, conf, fixed);
         w->measure = conf->rates.flops > 0 ? tess_forecast_measure(&l->ram.time) : l->ram.time.seconds;
     }
     status = agree(status, &l->ram.needed, &w->measure);
@@ -272,6 +287,7 @@ static void apply(struct way *w, const tess_limits *limits)
     if (plays && tess_gpu_flow_play(p->task, p->tasks, gpu->room, &to, &back)) gpu->read = to, gpu->written = back;
     if (!limits->ram.ram) return;
     tess_marks_apply(p, w->uses, w->marks, TESS_TIER_CPU);
+    tess_step_house_local(w->step->g, w->plan.ram.disk ? TESS_TIER_DISK : TESS_TIER_CPU);
     tess_step_note_disk(w->step, true, w->plan.ram.disk);
 }
 

@@ -299,7 +299,8 @@ tess_safetensors_writer *tess_model_writer(const tess_model *m, const tess_graph
 static tess_status save_weights(const tess_model *m, tess_graph *g, const char *dir)
 {
     tess_safetensors_writer *w = tess_model_writer(m, g, dir);
-    tess_status status = tess_safetensors_writer_begin(w);
+    tess_status status = tess_graph_together(g);
+    if (status == TESS_OK) status = tess_safetensors_writer_begin(w);
     if (status == TESS_OK) status = tess_pieces_settle(g);
     size_t tensor = 0;
     for (int k = 0; k < tess_graph_params(g) && status == TESS_OK; k++) {

@@ -71,6 +71,38 @@ TEST(other_ranks_at_other_stages_go_on_with_the_same_bits)
     }
 }
 
+/* Of local steps the checkpoints hold the moments that each rank has, beside those of the sums. */
+TEST(local_steps_go_on_with_the_same_bits)
+{
+#define LOCAL                                                                                                          \
+    "train_batch_size=12", "parallel.local_steps=2", "eval_every=2", "overwrite=true", "gradient_clipping=0.5", way[w]
+    static const char *const way[] = {"bf16.enabled=true", "parallel.carrier=mpi",
+                                      "zero_optimization.offload_optimizer.device=nvme",
+                                      "communication_data_type=bf16"};
+    setup();
+    CHECK(mkdir("swap", 0777) == 0);
+    for (int w = 0; w < 4; w++) {
+        const char *const path = w == 2 ? "memory.path=swap" : "seed=1";
+        if (w != 2) /* on disk it has the bits of the way before it */
+            DONE_RANKS(3, "train", "run.json", LOCAL, "steps=8", "output=whole", "checkpoint.dir=whole-ck");
+        DONE_RANKS(3, "train", "run.json", LOCAL, "steps=4", path);
+        DONE_RANKS(3, "train", "run.json", LOCAL, "steps=8", path, "--resume");
+        CHECK(same_file(weights, whole));
+        CHECK(same_file("ck/step-00000008/states.safetensors", "whole-ck/step-00000008/states.safetensors"));
+        CHECK(same_file("ck/step-00000006/sums.json", "whole-ck/step-00000006/sums.json"));
+    }
+    struct weights s = weights_read("ck/step-00000008/states.safetensors");
+    CHECK(json_object_get(s.header, "wte.weight.exp_avg") && json_object_get(s.header, "wte.weight.exp_avg_sq@2"));
+    CHECK(json_object_get(s.header, "wte.weight.outer_momentum") && !json_object_get(s.header, "wte.weight.exp_avg@3"));
+    weights_free(&s);
+    const int w = 1;
+    DONE_RANKS(4, "train", "run.json", LOCAL, "steps=10", "--resume"); /* the fourth begins with what the first had */
+    DONE_RANKS(2, "train", "run.json", LOCAL, "steps=12", "--resume");
+    DONE("train", "run.json", "steps=14", "train_batch_size=12", "--resume");
+    DONE_RANKS(2, "train", "run.json", LOCAL, "steps=16", "--resume");
+#undef LOCAL
+}
+
 /* What is written while the next step runs is what a run writes that ends there, whoever has it in RAM. */
 TEST(checkpoints_beside_steps_have_the_same_bytes)
 {

@@ -245,6 +245,8 @@ tess_status tess_states_of(const char *path, tess_safetensors **states) TESS_NOD
 tess_status tess_states_read(const tess_safetensors *states, const char *path, tess_graph *g, int parts,
                              tess_states_of_what of) TESS_NODISCARD;
 
+/* Returns whether this rank writes a part of a piece to files: for all ranks that hold it, or its own. */
+bool tess_piece_writes(const tess_tensor *p, int64_t piece, tess_part part);
 /* States that a thread writes beside the next step: what is added is lent from the start on. */
 typedef struct tess_beside tess_beside;
 tess_beside *tess_beside_new(tess_safetensors_writer *w);

@@ -14,6 +14,12 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+bool tess_piece_writes(const tess_tensor *p, int64_t piece, tess_part part)
+{
+    int mine;
+    return tess_param_piece(p, piece).writes || tess_param_owners(p, part, &mine) > 1;
+}
+
 tess_status tess_pieces_settle(tess_graph *g)
 {
     float *data;
@@ -154,7 +160,7 @@ static tess_status write_within(tess_safetensors_writer *w, const struct within 
     for (int64_t i = 0; i < tess_param_pieces(p);) {
         struct stack s = stack_from(p, i, in->rows);
         i = turned ? s.end : i + 1;
-        if (!s.all.writes || s.all.rows * s.all.cols == 0) continue;
+        if (!tess_piece_writes(p, s.first, part) || s.all.rows * s.all.cols == 0) continue;
         TESS_TRY(turned ? write_turned(w, in, p, part, &s) : write_straight(w, in, p, part, s.first));
         tess_bar_step((double)s.all.rows * (double)s.all.cols);
     }
@@ -272,7 +278,7 @@ static tess_status read_rows(const tess_safetensor *t, tess_tensor *p, tess_part
         tess_status status = taken    ? TESS_OK
                              : turned ? read_turned(t, q, width, data)
                                       : read_straight(t, q, width, data);
-        if (sums && q.writes && status == TESS_OK) add_sums(sums, q, width, data);
+        if (sums && tess_piece_writes(p, i, part) && status == TESS_OK) add_sums(sums, q, width, data);
         if (!taken) tess_param_unmap(p, i, part);
         TESS_TRY(status);
         tess_bar_step((double)q.rows * (double)q.cols);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <glob.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,12 +25,50 @@ const char *tess_lora_part(const char *name)
     return NULL;
 }
 
-/* What is not meant has nothing. */
+/* A tensor of a parameter's: a part and, of what several ranks each have their own of, whose. */
+struct one {
+    tess_part part;
+    int owner;
+};
+
+static int owners_of(const tess_tensor *p, tess_part part)
+{
+    int mine;
+    return tess_param_owners(p, part, &mine);
+}
+
+/* How many it has; what is not meant has none. */
 static int parts_of(const tess_tensor *p, tess_states_of_what of)
 {
     if (of == TESS_STATES_TRAINED && tess_param_frozen(p)) return 0;
     if (of == TESS_STATES_BASE && tess_lora_part(tess_tensor_name(p))) return 0;
-    return tess_param_parts(p);
+    const int parts = tess_param_parts(p), others = owners_of(p, TESS_MOMENT1) - 1;
+    return parts + tess_param_has(p, TESS_OUTER) + others * (parts - 1);
+}
+
+/* The k-th: the master, the first owner's moments, the outer momentum, the moments of the other owners. */
+static struct one one_of(const tess_tensor *p, int k)
+{
+    const int parts = tess_param_parts(p), moments = parts - 1, outer = tess_param_has(p, TESS_OUTER);
+    if (k < parts) return (struct one){(tess_part)k, 0};
+    if (outer && k == parts) return (struct one){TESS_OUTER, 0};
+    k -= parts + outer;
+    return (struct one){(tess_part)(TESS_MOMENT1 + k % moments), 1 + k / moments};
+}
+
+/* The first owner's moments are called as those of all are elsewhere. */
+static char *name_of(const tess_tensor *p, struct one t)
+{
+    char *name = tess_states_name(p, t.part), *own = t.owner ? tess_format("%s@%d", name, t.owner) : NULL;
+    if (own) free(name);
+    return own ? own : name;
+}
+
+/* Whether this rank has it. */
+static bool is_here(const tess_tensor *p, struct one t)
+{
+    int mine;
+    return tess_param_owners(p, t.part, &mine) == 1 || mine == t.owner;
 }
 
 /* ---- writing ---- */
@@ -66,7 +105,7 @@ static tess_status write_sums(const char *dir, tess_graph *g, tess_states_of_wha
     char *path = tess_format("%s/sums.json", dir), text[2][20];
     for (int k = 0; k < tess_graph_params(g); k++)
         for (int part = 0; part < parts_of(tess_graph_param(g, k), of); part++, sums++) {
-            char *name = tess_states_name(tess_graph_param(g, k), (tess_part)part);
+            char *name = name_of(tess_graph_param(g, k), one_of(tess_graph_param(g, k), part));
             snprintf(text[0], sizeof text[0], "%016llx", (unsigned long long)sums->plain);
             snprintf(text[1], sizeof text[1], "%016llx", (unsigned long long)sums->placed);
             json_object_set_new(root, name, json_pack("[s, s]", text[0], text[1]));
@@ -110,7 +149,7 @@ static tess_status check_sums(const char *dir, const tess_safetensors *states, t
     tess_status status = TESS_OK;
     for (int k = 0; k < tess_graph_params(g); k++)
         for (int part = 0; part < parts_of(tess_graph_param(g, k), of); part++, sums++) {
-            char *name = tess_states_name(tess_graph_param(g, k), (tess_part)part);
+            char *name = name_of(tess_graph_param(g, k), one_of(tess_graph_param(g, k), part));
             const tess_safetensor *t = tess_safetensors_find(states, name);
             if (status == TESS_OK && t && !has_sums(root, name, sums)) status = damaged(t);
             free(name);
@@ -161,22 +200,23 @@ static void declare(tess_states_writing *s)
         const tess_tensor *p = tess_graph_param(s->g, k);
         for (int part = 0; part < parts_of(p, s->of); part++) {
             int64_t shape[3];
-            const int rank = tess_part_shape(p, (tess_part)part, shape);
-            char *name = tess_states_name(p, (tess_part)part);
-            tess_safetensors_declare_floats(s->writer, name, stored_as[tess_param_part_dtype(p, (tess_part)part)], rank,
-                                            shape);
+            const struct one t = one_of(p, part);
+            const int rank = tess_part_shape(p, t.part, shape);
+            char *name = name_of(p, t);
+            tess_safetensors_declare_floats(s->writer, name, stored_as[tess_param_part_dtype(p, t.part)], rank, shape);
             free(name);
         }
     }
 }
 
-/* Calls what for each part of each parameter until one fails. */
+/* Calls what for each part of each parameter that is here until one fails. */
 static tess_status each(tess_states_writing *s, tess_status (*what)(tess_states_writing *, tess_tensor *, tess_part))
 {
     s->tensor = 0;
     for (int k = 0; k < tess_graph_params(s->g); k++) {
         tess_tensor *p = tess_graph_param(s->g, k);
-        for (int part = 0; part < parts_of(p, s->of); part++, s->tensor++) TESS_TRY(what(s, p, (tess_part)part));
+        for (int part = 0; part < parts_of(p, s->of); part++, s->tensor++)
+            if (is_here(p, one_of(p, part))) TESS_TRY(what(s, p, one_of(p, part).part));
     }
     return TESS_OK;
 }
@@ -204,6 +244,7 @@ static tess_status settle(tess_states_writing *s, int64_t pieces)
 tess_status tess_states_begin(const char *dir, tess_graph *g, const tess_model *m, bool beside,
                               tess_states_writing **writing)
 {
+    TESS_TRY(tess_graph_together(g));
     tess_states_writing *s = *writing = tess_alloc(sizeof *s);
     *s = (tess_states_writing){.dir = tess_strdup(dir), .g = g, .of = held(m)};
     s->writer = tess_safetensors_writer_new(dir, "states", TESS_SAFETENSORS_SHARD);
@@ -316,16 +357,30 @@ static bool has_no_moments(const tess_safetensors *set, const tess_tensor *p)
     return none;
 }
 
-/* A parameter without any moments in the file was frozen in that run: its moments begin as in a new run. */
-static tess_status read_part(const tess_safetensors *set, const char *path, tess_tensor *p, tess_part part,
+/* Of a run on fewer ranks there are fewer owners: others begin with what these have, in turn. */
+static int owner_in(const tess_safetensors *set, const tess_tensor *p, struct one t)
+{
+    int owners = 1;
+    for (bool more = t.owner > 0; more; owners += more) {
+        char *name = name_of(p, (struct one){t.part, owners});
+        more = owners <= t.owner && tess_safetensors_find(set, name);
+        free(name);
+    }
+    return t.owner % owners;
+}
+
+/* A parameter without any moments in the file was frozen in that run: its moments begin as in a new run. So does the
+ * outer momentum where there were no local steps. */
+static tess_status read_part(const tess_safetensors *set, const char *path, tess_tensor *p, struct one one,
                              tess_piece_sums *sums)
 {
     int64_t shape[3];
+    const tess_part part = one.part;
     int rank = tess_part_shape(p, part, shape);
-    char *name = tess_states_name(p, part);
+    char *name = name_of(p, (struct one){part, owner_in(set, p, one)});
     const tess_safetensor *t = tess_safetensors_find(set, name);
     tess_status status = TESS_OK;
-    if (!t && part != TESS_MASTER && has_no_moments(set, p)) {
+    if (!t && (part == TESS_OUTER || (part != TESS_MASTER && has_no_moments(set, p)))) {
         free(name);
         return TESS_OK;
     }
@@ -344,8 +399,8 @@ static tess_status read_states(const tess_safetensors *states, const char *path,
     for (int k = 0; k < tess_graph_params(g); k++) {
         tess_tensor *p = tess_graph_param(g, k);
         const int there = parts_of(p, of);
-        for (int part = 0; part < parts && part < there && status == TESS_OK; part++)
-            status = read_part(states, path, p, (tess_part)part, sums ? sums++ : NULL);
+        for (int part = 0; part < parts && part < there && status == TESS_OK; part++, sums += sums != NULL)
+            if (is_here(p, one_of(p, part))) status = read_part(states, path, p, one_of(p, part), sums);
     }
     return status;
 }
@@ -363,7 +418,7 @@ tess_status tess_states_load(const char *dir, tess_graph *g, const tess_model *m
     const size_t n = count_parts(g, of);
     tess_piece_sums *sums = tess_alloc((n + 1) * sizeof *sums);
     tess_status status = tess_states_open(dir, &states);
-    if (status == TESS_OK) status = read_states(states, dir, g, TESS_PARTS, of, sums);
+    if (status == TESS_OK) status = read_states(states, dir, g, INT_MAX, of, sums);
     status = tess_ranks_agree(status);
     if (status == TESS_OK) {
         join_sums(sums, n);

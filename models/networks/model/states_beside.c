@@ -89,7 +89,7 @@ int64_t tess_beside_none(const tess_tensor *p, tess_part part)
     int64_t n = 0;
     tess_borrowed of;
     for (int64_t i = 0; i < tess_param_pieces(p); i++)
-        n += tess_param_piece(p, i).writes && !tess_param_borrow(p, i, part, &of);
+        n += tess_piece_writes(p, i, part) && !tess_param_borrow(p, i, part, &of);
     return n;
 }
 
@@ -107,7 +107,7 @@ tess_status tess_beside_add(tess_beside *b, size_t tensor, tess_tensor *p, tess_
 {
     for (int64_t i = 0; i < tess_param_pieces(p); i++) {
         const tess_piece q = tess_param_piece(p, i);
-        if (!q.writes || q.rows * q.cols == 0) continue;
+        if (!tess_piece_writes(p, i, part) || q.rows * q.cols == 0) continue;
         struct lent *k = tess_alloc(sizeof *k);
         *k = (struct lent){.with = b, .param = p, .tensor = tensor, .sums = sums, .next = b->all};
         if (!tess_param_borrow(p, i, part, &k->of)) {

@@ -104,7 +104,7 @@ static tess_status print_placed(tess_run *r, uint64_t least, const struct asked 
         if (fits && a->stage) status = print_memory(r, step, out);
         if (fits && !a->stage && room_here(r, &p, room) != TESS_OK) why = tess_strdup(room);
         if (why) fprintf(out, "does not fit: %s\n", why);
-        if (tess_ranks() > 1) tess_estimate_messages(out, p.sent);
+        if (tess_ranks() > 1) tess_estimate_messages(out, r, &p);
         if (tess_gpus() > 0)
             print_gpu_time(r, step, &p, a);
         else

@@ -30,9 +30,13 @@ void tess_estimate_tiers(FILE *out, const tess_run *r, const tess_step *step, ui
     tess_plan_print_with(&r->plan, step, &words, out);
 }
 
-void tess_estimate_messages(FILE *out, uint64_t sent)
+void tess_estimate_messages(FILE *out, const tess_run *r, const tess_holds *p)
 {
-    fprintf(out, "messages\n  %-44s %12s\n", "sent to other ranks in a step", tess_human_bytes((double)sent));
+    fprintf(out, "messages\n  %-44s %12s\n", "sent to other ranks in a step", tess_human_bytes((double)p->sent));
+    if (!p->sent_between) return;
+    char what[64];
+    snprintf(what, sizeof what, "and behind every %lld of them", (long long)r->conf.local.steps);
+    fprintf(out, "  %-44s %12s\n", what, tess_human_bytes((double)p->sent_between));
 }
 
 /* ---- time ---- */

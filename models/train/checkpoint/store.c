@@ -52,6 +52,7 @@ static tess_status make(const char *dir)
 static tess_status save(tess_graph *g, const char *dir)
 {
     TESS_TRY(check_names(g, false));
+    TESS_TRY(tess_graph_together(g));
     TESS_TRY(make(dir));
     tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "model", TESS_SAFETENSORS_SHARD);
     for (int k = 0; k < tess_graph_params(g); k++) {

@@ -21,6 +21,7 @@
 struct course {
     const char *output, *saves;                     /* saves: the directory of checkpoints; NULL: there are none */
     int64_t first, last, steps;                     /* behind which step it begins and ends; of the whole run */
+    int64_t together;                               /* steps from which to which all ranks have the same weights */
     int64_t save_every, keep, eval_every, patience; /* patience: evaluations that may be worse; 0: any number */
     double min_delta;
     bool keeps_best, scales,
@@ -105,11 +106,30 @@ static void count_steps(struct training *t)
     if (c->epochs != TESS_CONFIG_AUTO) {
         const double exact = c->epochs * (double)tess_data_samples(t->data) / (double)t->run.batch;
         const int64_t steps = exact > 1e12 ? (int64_t)1e12 : exact > 1 ? (int64_t)ceil(exact) : 1;
-        if (c->steps == TESS_CONFIG_AUTO || steps < c->steps) c->steps = steps;
+        const int64_t local = c->parallel.local_steps > 0 ? c->parallel.local_steps : 1; /* it ends with their sum */
+        if (c->steps == TESS_CONFIG_AUTO || steps < c->steps) c->steps = (steps + local - 1) / local * local;
     }
     tess_schedule_settle(c);
     c->eval_every = tess_config_steps(c->eval_every, c->steps);
     c->checkpoint.every = tess_config_steps(c->checkpoint.every, c->steps);
+}
+
+/* Between sums the ranks have no weights that could be saved or evaluated. */
+static tess_status check_local(const tess_config *c)
+{
+    const struct {
+        const char *key;
+        int64_t steps;
+    } every[] = {{"steps", c->steps}, {"eval_every", c->eval_every}, {"checkpoint.every", c->checkpoint.every}};
+    const int64_t local = c->parallel.local_steps;
+    for (int k = 0; k < 3 && local > 0; k++)
+        if (every[k].steps % local)
+            return tess_error(TESS_INVALID, every[k].key,
+                              "%lld, which parallel.local_steps, %lld, does not divide (%lld "
+                              "would do)",
+                              (long long)every[k].steps, (long long)local,
+                              (long long)(every[k].steps + local - every[k].steps % local));
+    return TESS_OK;
 }
 
 /* Where the run begins is known. */
@@ -122,6 +142,7 @@ static void set_course(struct training *t, const tess_beginning *b)
                              .first = b->at.step,
                              .last = t->replay ? t->replay->to : c->steps,
                              .steps = c->steps,
+                             .together = c->parallel.local_steps > 0 ? c->parallel.local_steps : 1,
                              .save_every = c->checkpoint.every,
                              .keep = c->checkpoint.keep,
                              .eval_every = c->eval_every                    ? c->eval_every
@@ -416,7 +437,7 @@ static tess_status all_steps(struct training *t)
             continue;
         }
         if (t->valid && due(way->eval_every, t->at.step)) judge(t);
-        t->stopped = !t->ahead && stops() && t->at.step < way->steps;
+        t->stopped = !t->ahead && due(way->together, t->at.step) && stops() && t->at.step < way->steps;
         t->early = is_early(t);
         const bool best = way->keeps_best && t->at.best_step == t->at.step;
         if (!way->saves || !(due(way->save_every, t->at.step) || best || t->stopped)) continue;
@@ -486,6 +507,7 @@ tess_status tess_train_again(const tess_config *c, const tess_replay *replay)
     TESS_TRY_DONE(tess_ranks_agree(open_inputs(&t)));
     TESS_TRY_DONE(tess_run_same(&t.run, "train"));
     count_steps(&t);
+    TESS_TRY_DONE(check_local(&t.c));
     const tess_run_facts facts = tess_resume_facts(&t.run, t.data);
     TESS_TRY_DONE(replay ? replay_from(&t, &b) : tess_resume_find(&t.run, &facts, &b));
     if (b.done) {

@@ -138,15 +138,21 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
                                .inputs_alone = !c->activation_checkpointing.keep_more,
                                .skips = c->fp16.enabled || c->on_spike.skip > 0,
                                .chains = chains_of(r),
+                               .local = {c->parallel.local_steps, c->parallel.outer_lr, c->parallel.outer_momentum},
                                .optimizer = optimizer_of(c)};
 }
 
 tess_status tess_run_at_key(tess_status status)
 {
-    static const char *const key[][2] = {{"RAM", "memory.cpu"},           {"GPU", "memory.gpu"},
-                                         {"grid", "parallel.pipeline"},   {"carrier", "parallel.carrier"},
-                                         {"experts", "parallel.expert"},  {"optimizer", "optimizer.params"},
-                                         {"moments", "optimizer_states"}, {"sequence length", "data.seq_length"}};
+    static const char *const key[][2] = {{"RAM", "memory.cpu"},
+                                         {"GPU", "memory.gpu"},
+                                         {"grid", "parallel.pipeline"},
+                                         {"carrier", "parallel.carrier"},
+                                         {"experts", "parallel.expert"},
+                                         {"optimizer", "optimizer.params"},
+                                         {"moments", "optimizer_states"},
+                                         {"local steps", "parallel.local_steps"},
+                                         {"sequence length", "data.seq_length"}};
     for (size_t k = 0; k < sizeof key / sizeof key[0]; k++) tess_error_at(status, key[k][0], key[k][1]);
     return status;
 }
