@@ -301,21 +301,25 @@ tess_status tess_step_begin(tess_step *s, const tess_step_input *in)
     return TESS_OK;
 }
 
-/* Loss and norm come first: where they are not finite they are a failure. */
-static tess_status wait_for(tess_step *s, struct tess_step_run *r)
-{
-    if (s->low.loss) tess_reading_wait(&r->loss);
-    if (s->low.norm) tess_reading_wait(&r->norm);
-    if (tess_step_runs(s)) return tess_wait_run(r->tasks);
-    const tess_status status = tess_wait();
-    tess_step_digests_end(s, r->in.step);
-    return tess_grid_size(&s->g->conf.grid) > 1 ? tess_ranks_agree(status) : status;
-}
-
 static bool is_spoiled(const tess_step *s, const struct tess_step_run *r)
 {
     return (r->loss.there && r->sum[1] > 0 && !isfinite(r->sum[0])) ||
            (r->norm.there && !isfinite(r->square) && s->low.updates);
+}
+
+/* Loss and norm come first: where they are not finite they are a failure. That may have been taken at the end of the
+ * run before, and this run's next was begun since: it is one again, for that run too. */
+static tess_status wait_for(tess_step *s, struct tess_step_run *r)
+{
+    if (s->low.loss) tess_reading_wait(&r->loss);
+    if (s->low.norm) tess_reading_wait(&r->norm);
+    if (tess_step_runs(s)) {
+        if (is_spoiled(s, r)) tess_work_fail(&(tess_work){.buf = NULL}, "loss or gradient norm: is not finite");
+        return tess_wait_run(r->tasks);
+    }
+    const tess_status status = tess_wait();
+    tess_step_digests_end(s, r->in.step);
+    return tess_grid_size(&s->g->conf.grid) > 1 ? tess_ranks_agree(status) : status;
 }
 
 /* All that was under way has ended with a failure: of this run, which takes the next with it, or of the next. */
