@@ -36,8 +36,9 @@ extern struct emulated_counts emulated_counts;
 void emulated_drain(int device);
 /* Makes handles of its streams and events dead. */
 void emulated_forget(int device);
-/* Puts something on a stream that is through when ended(of) says so, which is asked until then; other streams go on. */
-void emulated_until(cudaStream_t stream, bool (*ended)(void *of), void *of);
+/* Puts something on a stream that is through when ended(of) says so, which is asked until then; other streams go on.
+ * Where time alone passes it is told when the stream is free for it, and tells when it will have ended. */
+void emulated_until(cudaStream_t stream, bool (*ended)(void *of, double *until), void *of);
 /* Draws a number below n; of one sequence for a seed. */
 unsigned emulated_draw(unsigned n);
 
@@ -56,6 +57,10 @@ size_t emulated_dry_bytes(void);
 /* Returns when a copy ends, or a body, that begins no sooner than `from`. */
 double emulated_dry_copy(double from, size_t bytes, bool back);
 double emulated_dry_body(double from, const tess_work *w);
+/* Returns the seconds of a message of so many bytes each way on the links of a GPU to others of its machine. */
+double emulated_dry_message(size_t sent, size_t got);
+/* Returns now, on a clock that all processes of this machine have. */
+double emulated_dry_now(void);
 /* Lets the time go by in which RAM is touched and pinned. */
 void emulated_dry_pin(size_t bytes);
 /* Returns the time in seconds; where something is computed too. */

@@ -100,6 +100,13 @@ double emulated_dry_copy(double from, size_t bytes, bool back)
     return take_way(back ? FROM : TO, from, g->host_latency + (double)bytes / g->host_rate);
 }
 
+double emulated_dry_message(size_t sent, size_t got)
+{
+    const tess_simulated_gpus *g = &dry.machine.gpus;
+    const double rate = g->peer_rate > 0 ? g->peer_rate : g->host_rate / g->host_gpus;
+    return dry.slow * (g->peer_latency + (double)(sent > got ? sent : got) / rate);
+}
+
 /* Threads that make RAM ready share the rate: none ends much before the others. */
 void emulated_dry_pin(size_t bytes)
 {

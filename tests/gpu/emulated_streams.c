@@ -6,6 +6,7 @@
  * program where CUDA returns an error that StarPU would print. */
 #include "tests/gpu/emulated_cuda.h"
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@ struct job {
     uint64_t ticket;
     tess_body body;
     tess_work work;
-    bool (*ended)(void *of);
+    bool (*ended)(void *of, double *until);
     void *of;
     struct job *next;
 };
@@ -37,6 +38,7 @@ struct CUstream_st {
 };
 struct CUevent_st {
     double at; /* when what it was last recorded behind had ended */
+    struct CUstream_st *on;
     int device;
     bool alive;
     uint64_t recorded, reached;
@@ -101,7 +103,7 @@ static void do_job(struct job *j, unsigned late)
 static bool is_through(const struct job *j)
 {
     pthread_mutex_unlock(&lock);
-    const bool is = j->ended(j->of);
+    const bool is = j->ended(j->of, NULL);
     if (!is) usleep(20);
     pthread_mutex_lock(&lock);
     return is;
@@ -181,7 +183,29 @@ static void pass(struct CUstream_st *s, const struct job *j)
     if (j->what == COPY && j->bytes <= SMALL) memcpy(j->to, j->from, j->bytes);
     if (j->what == BODY) s->until = emulated_dry_body(from, &j->work);
     if (j->what == MARK) j->event->at = from;
-    while (j->what == UNTIL && !j->ended(j->of)) usleep(20);
+}
+
+/* But what another rank has a part in ends when that one has come to it, which is asked; what is behind it on the
+ * stream waits. With the lock. */
+static void settle(struct CUstream_st *s)
+{
+    for (struct job *j; (j = s->first) && (j->what != UNTIL || j->ended(j->of, &s->until)); free(j)) {
+        s->first = j->next;
+        if (!s->first) s->last = &s->first;
+        if (j->what != UNTIL) pass(s, j);
+    }
+}
+
+static void add_dry(struct CUstream_st *s, const struct job *what)
+{
+    pthread_mutex_lock(&lock);
+    if (what->what == MARK) what->event->at = INFINITY;
+    if (what->what == UNTIL || s->first)
+        append(s, what);
+    else
+        pass(s, what);
+    settle(s);
+    pthread_mutex_unlock(&lock);
 }
 
 /* A copy is two things, so that a body of another stream, which should have waited for it, comes between and finds what
@@ -193,7 +217,7 @@ static void add(struct CUstream_st *s, const struct job *what)
         stands |= emulated_fault("stands");
     }
     if (emulated_dry()) {
-        pass(s, what);
+        add_dry(s, what);
         return;
     }
     pthread_mutex_lock(&lock);
@@ -209,14 +233,30 @@ static bool is_idle(const struct CUstream_st *s)
     return !s->first && !s->running;
 }
 
+/* With the lock. */
+static void wait_idle(struct CUstream_st *s)
+{
+    while (!is_idle(s)) {
+        if (!emulated_dry()) {
+            pthread_cond_wait(&ended, &lock);
+            continue;
+        }
+        settle(s);
+        pthread_mutex_unlock(&lock);
+        usleep(20);
+        pthread_mutex_lock(&lock);
+    }
+}
+
 void emulated_drain(int device)
 {
     double last = 0;
     pthread_mutex_lock(&lock);
-    for (struct CUstream_st *s = streams; s; s = s->next)
-        if (s->device == device && s->until > last) last = s->until;
-    for (struct CUstream_st *s = streams; s; s = s->next)
-        while (s->device == device && !is_idle(s)) pthread_cond_wait(&ended, &lock);
+    for (struct CUstream_st *s = streams; s; s = s->next) {
+        if (s->device != device) continue;
+        wait_idle(s);
+        if (s->until > last) last = s->until;
+    }
     pthread_mutex_unlock(&lock);
     emulated_dry_wait(last);
 }
@@ -229,7 +269,7 @@ void emulated_forget(int device)
     pthread_mutex_unlock(&lock);
 }
 
-void emulated_until(cudaStream_t stream, bool (*ended)(void *of), void *of)
+void emulated_until(cudaStream_t stream, bool (*ended)(void *of, double *until), void *of)
 {
     check_stream(stream, "a group of NCCL's");
     add(stream, &(struct job){.what = UNTIL, .ended = ended, .of = of});
@@ -342,10 +382,10 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     check_stream(stream, "a wait");
     if (lost) return cudaErrorDevicesUnavailable;
-    emulated_dry_wait(stream->until);
     pthread_mutex_lock(&lock);
-    while (!is_idle(stream)) pthread_cond_wait(&ended, &lock);
+    wait_idle(stream);
     pthread_mutex_unlock(&lock);
+    emulated_dry_wait(stream->until);
     return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream)
@@ -353,6 +393,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     check_stream(stream, "a query");
     if (lost) return cudaErrorDevicesUnavailable;
     pthread_mutex_lock(&lock);
+    if (emulated_dry()) settle(stream);
     const bool idle = is_idle(stream) && emulated_dry_past(stream->until);
     pthread_mutex_unlock(&lock);
     return idle ? cudaSuccess : cudaErrorNotReady;
@@ -390,6 +431,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
         emulated_broken("an event of device %d on a stream of device %d", event->device, stream->device);
     pthread_mutex_lock(&lock);
     const uint64_t ticket = ++event->recorded;
+    event->on = stream;
     pthread_mutex_unlock(&lock);
     add(stream, &(struct job){.what = MARK, .event = event, .ticket = ticket});
     return cudaSuccess;
@@ -399,6 +441,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     check_event(event);
     if (lost) return cudaErrorDevicesUnavailable;
     pthread_mutex_lock(&lock);
+    if (emulated_dry() && event->on) settle(event->on);
     const bool is = emulated_dry() ? emulated_dry_past(event->at) : event->reached == event->recorded;
     pthread_mutex_unlock(&lock);
     return is ? cudaSuccess : cudaErrorNotReady;
@@ -419,9 +462,12 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     check_event(event);
     if (lost) return cudaErrorDevicesUnavailable;
-    emulated_dry_wait(event->at);
+    if (emulated_dry()) {
+        while (cudaEventQuery(event) == cudaErrorNotReady) usleep(20);
+        return cudaSuccess;
+    }
     pthread_mutex_lock(&lock);
-    while (!emulated_dry() && event->reached != event->recorded) pthread_cond_wait(&ended, &lock);
+    while (event->reached != event->recorded) pthread_cond_wait(&ended, &lock);
     pthread_mutex_unlock(&lock);
     return cudaSuccess;
 }
