@@ -145,7 +145,7 @@ TEST(spikes_are_skipped_alike)
     CHECK(f != NULL);
     for (int k = 0; k < 4000; k++) fprintf(f, "%s", k % 1000 > 600 && k % 1000 < 608 ? "#Q9?zV%;Kx@w" : "a calm text ");
     fclose(f);
-    const char *const ask = "on_spike.skip=1.5", *const steps = "steps=60";
+    const char *const ask = "on_spike.skip=1.3", *const steps = "steps=60";
     DONE("train", "run.json", ask, steps, "output=one");
     CHECK_HAS(ran.err, ": skipped, the norm of its gradient is ");
     CHECK_HAS(ran.err, ", above ");

@@ -11,7 +11,8 @@ static void tasks(const struct experts *k, int64_t width, tess_dtype t)
     for (int64_t i = 0; i < choices; i++)
         for (int64_t c = 0; c < width && o.place[i] >= 0; c++) y[o.place[i] * width + c] = x[i / k->chosen * width + c];
     op_run(&tess_dispatch_forward[t], &a);
-    for (int back = 0; back < 2; back++) { /* of the latter half of the experts, to a tile of theirs and back */
+    for (int back = 0; back < 2; back++) { /* of the latter half of the experts, to a tile of theirs and back, where
+                                              those of the others stay */
         const int64_t first = k->experts / 2;
         const tess_share_arg s = {.first = first,
                                   .end = k->experts,
@@ -20,12 +21,13 @@ static void tasks(const struct experts *k, int64_t width, tess_dtype t)
                                   .room = choices,
                                   .width = width,
                                   .back = back};
-        double *all = back ? op_out("all", choices * width, t, false) : op_in("all", choices * width, t, 1);
+        double *all = back ? op_out("all", choices * width, t, true) : op_in("all", choices * width, t, 1);
         o = experts_put_order(k);
         double *part = back ? op_in("part", choices * width, t, 1) : op_out("part", choices * width, t, false);
         const int64_t base = o.offset[first], n = o.offset[k->experts] - base;
         for (int64_t i = 0; i < n * width; i++)
             *(back ? &all[base * width + i] : &part[i]) = (back ? part : all + base * width)[i];
+        for (int64_t i = o.offset[k->experts] * width; i < choices * width && back; i++) all[i] = 0;
         op_run(&tess_dispatch_share[t], &s);
     }
     OP_EACH_ACC(acc)
