@@ -207,6 +207,7 @@ bool op_tiny(const struct op_buffer *b, const void *got)
     return true;
 }
 
+/* Where a term cancels what it is added to, the sum is known to the size of that. */
 double op_distance(const struct op_buffer *b, const void *got)
 {
     double off = 0, size = 0;
@@ -214,7 +215,7 @@ double op_distance(const struct op_buffer *b, const void *got)
         const double x = op_value(got, i, b->type), d = x - b->want[i];
         if (isinf(b->want[i]) && x == b->want[i]) continue;
         off += d * d;
-        size += b->want[i] * b->want[i];
+        size += fmax(b->want[i] * b->want[i], b->acc ? pow(op_value(b->data, i, b->type), 2) : 0);
     }
     return sqrt(off / (size > 0 ? size : 1));
 }
