@@ -26,6 +26,7 @@ from torch import nn
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../../tools/python"))
+import peers  # noqa: E402
 import tessera  # noqa: E402
 
 STEPS = 4
@@ -227,12 +228,13 @@ def main():
         make, title = ROWS[name]
         with tempfile.TemporaryDirectory(dir=".") as to:
             exported(make, to)
-            def one(compiled=False):
-                said, held = watched([sys.executable, __file__, "--theirs", name, str(int(bf16)), str(int(compiled))])
+            def one(way, compiled=False):
+                said, held = watched([*way, sys.executable, __file__, "--theirs", name, str(int(bf16)), str(int(compiled))])
                 return json.loads(said), held
-            sides = {"ours": lambda: ours(build, to, bf16), "jax.jit" if name == "jax" else "PyTorch": one}
+            peer = "jax.jit" if name == "jax" else "PyTorch"
+            sides = {"ours": lambda: ours(build, to, bf16), peer: peers.Faster(peer, one, lambda said: said[0])}
             if name == "gpt2":
-                sides["torch.compile"] = lambda: one(True)
+                sides["torch.compile"] = peers.Faster("torch.compile", lambda way: one(way, True), lambda said: said[0])
                 sides["the family"] = lambda: family(build, bf16)
             met = {side: [] for side in sides}
             for turn in range(turns):
@@ -241,6 +243,7 @@ def main():
                     met[side].append(sides[side]())
         mine, title = met.pop("ours"), f"{title}, {'bf16' if bf16 else 'fp32'}"
         for side, their in met.items():
+            side = getattr(sides[side], "name", side)
             times = statistics.median(t / m for (t, _), (m, _) in zip(their, mine))
             (fast, held), (slow, most) = (map(statistics.median, zip(*both)) for both in (mine, their))
             fields = [f"{fast:.3f}", f"{slow:.3f}", f"{times:.2f}", f"{held:.0f}", f"{most:.0f}"]

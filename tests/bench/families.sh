@@ -11,6 +11,10 @@ declare -A titles=([llama]="llama 110M, bf16, half padding" [bert]="bert-base, b
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
+peers=$work/peers
+mkdir "$peers"
+. "$here/peers.sh"
+theirs() { "$python" "$here/torch_families.py" "$1.json" "$1.jsonl" $length $batch $steps 2>/dev/null; }
 batch=8 length=512 steps=3
 
 cat >llama.json <<END
@@ -57,12 +61,13 @@ END
 for model in llama bert; do
     for turn in $(seq "$turns"); do
         read -r mine share < <(ours $model)
-        read -r theirs _ < <("$python" "$here/torch_families.py" $model.json $model.jsonl $length $batch $steps 2>/dev/null)
+        read -r theirs _ < <(fastest $model theirs $model)
         awk "BEGIN { print $mine / $theirs, $mine, 100 * $share \"%\", $theirs }" >>$model.turns
         echo "$model turn $turn: $mine tokens/s (MFU $share), PyTorch $theirs," \
             "$(awk "BEGIN { printf \"%.2f\", $mine / $theirs }") times"
     done
     read -r times mine share theirs < <(sort -n $model.turns | sed -n "$(((turns + 1) / 2))p")
-    "$here/record.sh" beside "families.sh BUILD PYTHON $turns" "${titles[$model]}" -- "$mine" "$share" PyTorch "$theirs" \
+    "$here/record.sh" beside "families.sh BUILD PYTHON $turns" "${titles[$model]}" -- "$mine" "$share" \
+        "PyTorch$([ ! -s "$peers/$model" ] || echo ", memory kept")" "$theirs" \
         "$(printf %.2f "$times")" "$turns" "" ""
 done

@@ -15,8 +15,10 @@ here=$(realpath "$(dirname "$0")")
 shift $(($# < 3 ? $# : 3))
 only=" $* "
 swap=$(mktemp -d ./goals-XXXXXX)
-swap=$(realpath "$swap")
-trap 'rm -rf "$swap"' EXIT
+swap=$(realpath "$swap") peers=$swap-peers
+mkdir "$peers"
+trap 'rm -rf "$swap" "$peers"' EXIT
+. "$here/peers.sh"
 case ${TESSERA_MAX_CPU_ISA:-} in
 '') ;;
 AVX512*) export ATEN_CPU_CAPABILITY=avx512 MKL_ENABLE_INSTRUCTIONS=AVX512 ONEDNN_MAX_CPU_ISA=$TESSERA_MAX_CPU_ISA ;;
@@ -38,17 +40,19 @@ said() {
 torch() { "$python" "$here/torch_gpt2.py" --steps 2 "$@" 2>/dev/null | sed -n 's/.*: \([0-9]*\) tokens.*/\1 0/p'; }
 # The faster of PyTorch as it comes and compiled, which is asked in the first turn.
 best() {
-    local kind
-    if [ ! -e "$swap/best$1$2" ]; then
+    local kind args=(--dtype "$1" --length "$2")
+    if [ ! -e "$peers/best" ]; then
         local eager compiled
-        eager=$(torch --dtype "$1" --length "$2") compiled=$(torch --dtype "$1" --length "$2" --compile)
-        printf '    PyTorch %s, 4 x %s: %s tokens/s, compiled %s\n' "$1" "$2" "${eager% 0}" "${compiled% 0}" >&2
-        [ "${compiled% 0}" -gt "${eager% 0}" ] && echo --compile >"$swap/best$1$2" || : >"$swap/best$1$2"
+        eager=$(fastest PyTorch torch "${args[@]}") compiled=$(fastest "PyTorch compiled" torch "${args[@]}" --compile)
+        kind=PyTorch
+        [ "${compiled% 0}" -le "${eager% 0}" ] || kind="PyTorch compiled"
+        echo "$kind" >"$peers/best"
     fi
-    kind=$(cat "$swap/best$1$2")
-    torch --dtype "$1" --length "$2" ${kind:+"$kind"}
+    kind=$(cat "$peers/best")
+    [ "$kind" = PyTorch ] || args+=(--compile)
+    fastest "$kind" torch "${args[@]}"
 }
-torch_long() { torch --dtype "$1" --batch 1 --length 8192 --checkpoint; }
+torch_long() { fastest PyTorch torch --dtype "$1" --batch 1 --length 8192 --checkpoint; }
 deepspeed() {
     "$python" "$here/deepspeed_gpt2.py" "$swap" --steps 2 2>/dev/null |
         sed -n 's/.*: \([0-9]*\) tokens.*peak \([0-9]*\) MiB.*/\1 \2/p'
@@ -80,10 +84,11 @@ row() {
     if [ "$whose" = itself ]; then
         "$here/record.sh" itself "$told" "$title" -- "$(printf %.2f "$times")" "$(printf %.2f "$least")" "$(printf %.2f "$most")" "$turns"
     else
-        [ "$whose" != PyTorch ] || ! grep -qs compile "$swap"/best* || whose="PyTorch compiled"
+        [ ! -e "$peers/best" ] || whose=$(cat "$peers/best")
+        [ ! -s "$peers/$whose" ] || whose+=", memory kept"
         "$here/record.sh" beside "$told" "$title" -- "$rate" "${share#-}" "$whose" "$beside" "$(printf %.2f "$times")" "$turns" "$peak" "${other#0}"
     fi
-    rm -f "$swap"/best*
+    rm -f "$peers"/*
 }
 
 row bf16 "GPT-2 124M, bf16, 4 x 1024" PyTorch 2 ours bf16.enabled=true -- best bf16 1024
@@ -99,5 +104,5 @@ row bf16-fp32 "bf16 beside fp32" itself 0.95 ours bf16.enabled=true -- ours
 row deterministic deterministic itself 0.98 ours bf16.enabled=true deterministic=true -- ours bf16.enabled=true deterministic=false
 row across-machines "deterministic across machines" itself 0.95 ours "deterministic=across machines" -- ours
 row deterministic-ranks "deterministic, two ranks" itself 0.98 two bf16.enabled=true deterministic=true -- two bf16.enabled=true deterministic=false
-row deepspeed-quarter "GPT-2 124M, bf16, RAM for 1/4 of the states" "DeepSpeed ZeRO-3 on the drive" 2.3 ours bf16.enabled=true "memory.cpu=$((states / 4))MiB" "memory.path=$swap" -- deepspeed
-row deepspeed-eighth "GPT-2 124M, bf16, RAM for 1/8 of the states" "DeepSpeed ZeRO-3 on the drive" 2.3 ours bf16.enabled=true "memory.cpu=$((states / 8))MiB" "memory.path=$swap" -- deepspeed
+row deepspeed-quarter "GPT-2 124M, bf16, RAM for 1/4 of the states" "DeepSpeed ZeRO-3 on the drive" 2.3 ours bf16.enabled=true "memory.cpu=$((states / 4))MiB" "memory.path=$swap" -- fastest "DeepSpeed ZeRO-3 on the drive" deepspeed
+row deepspeed-eighth "GPT-2 124M, bf16, RAM for 1/8 of the states" "DeepSpeed ZeRO-3 on the drive" 2.3 ours bf16.enabled=true "memory.cpu=$((states / 8))MiB" "memory.path=$swap" -- fastest "DeepSpeed ZeRO-3 on the drive" deepspeed

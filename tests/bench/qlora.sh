@@ -9,6 +9,9 @@ here=$(dirname "$(realpath "$0")")
 tessera=$(realpath "${1:-build}/tools/tessera") steps=${2:-4} python=${3:-python3} cap=${4:-1200MiB} base=${5:-}
 place=$(mktemp -d ./qlora-XXXXXX)
 trap 'rm -rf "$place"' EXIT
+peers=$place/peers
+mkdir "$peers"
+. "$here/peers.sh"
 base=$(realpath -m "${base:-$place/base}")
 length=${TESS_QLORA_LENGTH:-512}
 shape=${TESS_QLORA_SHAPE:-'{"model_type":"llama","vocab_size":32000,"hidden_size":2048,"intermediate_size":5632,"num_hidden_layers":22,
@@ -26,12 +29,15 @@ ours() { # NAME SETTING...
     row "$1" "$(sed -n 's/^\([0-9.]*\) tokens\/s.*/\1/p' <<<"$out" | awk -v n="$length" '{ printf "%.2f", n / $1 }')" \
         "$(sed -n 's/^peak memory of the process \([^;]*\);.*/\1/p' <<<"$out")"
 }
+peft() { # tokens a second, seconds, GiB
+    "$python" "$here/torch_qlora.py" "$base" "$length" "$steps" "$place/shape.json" 2>"$place/errors" |
+        awk -v n="$length" 'END { if (!NF) exit 1; print n / $1, $1, $2 }'
+}
 theirs() {
     local out
-    out=$("$python" "$here/torch_qlora.py" "$base" "$length" "$steps" "$place/shape.json" 2>"$place/errors") ||
-        { tail -3 "$place/errors"; return 1; }
-    read -r seconds gib _ <<<"$(tail -1 <<<"$out")"
-    row "PEFT, bitsandbytes" "$seconds" "$gib GiB"
+    out=$(fastest PEFT peft) || { tail -3 "$place/errors"; return 1; }
+    read -r _ seconds gib <<<"$out"
+    row "PEFT, bitsandbytes$([ ! -s "$peers/PEFT" ] || echo ", memory kept")" "$seconds" "$gib GiB"
 }
 printf '%-22s %10s %10s\n' 'base in NF4' 's a step' 'peak'
 for _ in 1 2; do

@@ -14,8 +14,10 @@ import pathlib
 import re
 import statistics
 import subprocess
+import sys
 import time
 
+import peers
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
@@ -31,6 +33,11 @@ def models(base):
             torch.manual_seed(1)
             make().save_pretrained(base / name)
         yield base / name
+
+
+def asked(batch, prompt):
+    torch.manual_seed(2)
+    return torch.randint(5, 30000, (batch, prompt)).tolist()
 
 
 def by_torch(directory, ids, added, fp32):
@@ -68,19 +75,25 @@ def main():
     a.add_argument("--rounds", type=int, default=3)
     a.add_argument("--fp32", action="store_true", help="in place of bf16")
     a.add_argument("--only", choices=["torch", "tessera"])
+    a.add_argument("--one", help="PyTorch's figures of this model's directory, as JSON")
     args = a.parse_args()
+    if args.one:
+        print(json.dumps(by_torch(args.one, asked(int(args.batch), args.prompt), args.added, args.fp32)))
+        return
     base = pathlib.Path(args.dir)
     base.mkdir(exist_ok=True)
     for directory in models(base):
         for batch in map(int, args.batch.split(",")):
-            torch.manual_seed(2)
-            ids = torch.randint(5, 30000, (batch, args.prompt)).tolist()
+            ids = asked(batch, args.prompt)
             got = {"torch": [], "tessera": []}
+            one = [sys.executable, __file__, *sys.argv[1:], "--one", directory, "--batch", str(batch)]
+            peer = peers.Faster("PyTorch", lambda way: json.loads(subprocess.run([*way, *one], capture_output=True, check=True).stdout),
+                                lambda rates: 1 / rates[0])
             for _ in range(args.rounds):
                 if args.only != "torch":
                     got["tessera"].append(by_tessera(args.tessera, directory, ids, args.added, base, args.fp32))
                 if args.only != "tessera":
-                    got["torch"].append(by_torch(directory, ids, args.added, args.fp32))
+                    got["torch"].append(peer())
             for who, figures in got.items():
                 if figures:
                     print(f"{directory.name} batch {batch} {who}: {statistics.median(f[0] for f in figures):.1f} tokens/s, prompts "
@@ -89,7 +102,7 @@ def main():
             for i, what in enumerate(["generation", "prompts"] if not args.only else []):
                 ours, theirs = (statistics.median(f[i] for f in got[who]) for who in ("tessera", "torch"))
                 subprocess.run([pathlib.Path(__file__).parent / "record.sh", "beside", f"torch_generation.py TESSERA{' --fp32' * args.fp32}",
-                                f"{title}, {'fp32, ' * args.fp32}{what}, batch {batch}", "--", f"{ours:.1f}", "", "PyTorch", f"{theirs:.1f}",
+                                f"{title}, {'fp32, ' * args.fp32}{what}, batch {batch}", "--", f"{ours:.1f}", "", peer.name, f"{theirs:.1f}",
                                 f"{ours / theirs:.2f}", str(args.rounds), "", ""], check=True)
 
 

@@ -222,14 +222,15 @@ fits_with() {
     must_fit=1 micros=${pipelined:+$2} estimated "$1" "$2" "$3" "${!#}" "${@:4:$#-4}" activation_checkpointing.keep_more=false || return 1
     [ -z "${alone:-}" ] || on_gpus_alone
 }
-# NAME WHAT PUBLISHED (parameters) GUESS (layers) MACHINE...: the largest model, from a guess on.
+# NAME WHAT PUBLISHED (parameters; 0: none is) GUESS (layers) MACHINE...: the largest model, from a guess on.
 fits() {
     local name=$1 what=$2 published=$3 layers
     asked_for "$name" || return 0
     layers=$(most "$4" fits_with "${@:5}")
     fits_with "${@:5}" "$layers" || { tail -n 1 error.txt; return 0; }
-    paper "$name" "$what" "$(awk -v p="$published" 'BEGIN { printf "%.3g", p }') parameters" \
-        "$(awk -v m="$(parameters)" 'BEGIN { printf "%.3g", m }') parameters" "$(awk -v m="$(parameters)" -v p="$published" 'BEGIN { printf "%.2f", m / p }')"
+    paper "$name" "$what" "$([ "$published" = 0 ] || awk -v p="$published" 'BEGIN { printf "%.3g parameters", p }')" \
+        "$(awk -v m="$(parameters)" 'BEGIN { printf "%.3g", m }') parameters" \
+        "$([ "$published" = 0 ] || awk -v m="$(parameters)" -v p="$published" 'BEGIN { printf "%.2f", m / p }')"
 }
 # NAME WHAT PUBLISHED (GPUs; 0: none is) FROM TO (nodes) MACHINE RANKS LAYERS WIDTH HEADS TOKENS MICRO SETTING...: the fewest
 # nodes; "NODES" among the settings stands for their number.
@@ -263,6 +264,7 @@ free="width, sequences, tensor (16)" why="14 bytes a parameter at rest, where it
     # ZeRO-3 Offload, by RAM alone: 40B on one V100, a trillion on 256, two on 512.
     free="width, sequences" why="18 bytes a parameter in RAM, gradients in fp32 among them"
     fits offload-40b "largest on one V100 with 1.5 TB of RAM" 40e9 92 v100 1 1 8192 64 1024 1
+    fits offload-dgx2 "largest on a DGX-2 by RAM, with stage 3" 0 110 dgx2-v100 1 16 8192 64 1024 1 zero_optimization.stage=3
     fits offload-1t-256 "largest on 256 V100s by RAM" 1e12 140 dgx2-v100 16 16 25600 160 1024 1 $ram
     fits offload-2t-512 "largest on 512 V100s by RAM" 2e12 280 dgx2-v100 32 16 25600 160 1024 1 $ram
     # The fewest GPUs: for 3D as both announcements have them; for stage 3 alone no number was published.
@@ -272,11 +274,11 @@ free="width, sequences, tensor (16)" why="14 bytes a parameter at rest, where it
     alone=1 pipelined=1 fewest 2t-3d-v100 "fewest V100s for 2T by tensor x pipeline" 1600 72 130 dgx2-v100 16 254 25600 160 1024 1 parallel.tensor=16 $rows
     free="layers, width, sequences, tensor (16)" why="18 bytes a parameter, shared out"
     alone=1 fewest 1t-stage3-v100 "fewest V100s for 1T by stage 3 x tensor" 0 32 64 dgx2-v100 16 128 25600 160 1024 1 parallel.tensor=16 zero_optimization.stage=3 $rows
+    alone=1 fewest 2t-stage3-v100 "fewest V100s for 2T by stage 3 x tensor" 0 70 128 dgx2-v100 16 254 25600 160 1024 1 parallel.tensor=16 zero_optimization.stage=3 $rows
     why="as the largest on so many; whole machines"
     fewest 1t-ram "fewest V100s for 1T by stage 3 with RAM" 256 8 18 dgx2-v100 16 128 25600 160 1024 1 $ram
     fewest 2t-ram "fewest V100s for 2T by stage 3 with RAM" 512 20 36 dgx2-v100 16 254 25600 160 1024 1 $ram
     fewest 1t-drives "fewest V100s for 1T by stage 3 with drives" 16 1 2 dgx2-v100 16 128 25600 160 1024 1 $nvme
-    alone=1 fewest 2t-stage3-v100 "fewest V100s for 2T by stage 3 x tensor" 0 70 128 dgx2-v100 16 254 25600 160 1024 1 parallel.tensor=16 zero_optimization.stage=3 $rows
     fewest 2t-drives "fewest V100s for 2T by stage 3 with drives" 32 1 3 dgx2-v100 16 254 25600 160 1024 1 $nvme
     # Models that go on training on one GPU: what an epoch of 10M tokens takes, 64 sequences of 1024 a step.
     tuned() { # NAME WHAT MACHINE LAYERS WIDTH HEADS SETTING...
