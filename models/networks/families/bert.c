@@ -35,12 +35,8 @@ static tess_head follows_head(const void *numbers, tess_graph *g)
     return tess_encoder_labels(numbers, g, "cls.seq_relationship", 2); /* it does, it does not */
 }
 
-#define END                                                                                                            \
-    {                                                                                                                  \
-        NULL, 0, 0, 0, 0, NULL                                                                                         \
-    }
-static const tess_field masked_fields[] = {END};
-static const tess_field label_fields[] = {TESS_ENCODER_LABELS, END};
+static const tess_field masked_fields[] = {{0}};
+static const tess_field label_fields[] = {TESS_ENCODER_LABELS, {0}};
 #define BERT                                                                                                           \
     .prefix = "bert.", .bare = "cls.* classifier.*", .extra = "embeddings.position_ids pooler.* cls.* classifier.*",   \
     TESS_ENCODER_FAMILY
@@ -63,19 +59,12 @@ const tess_family tess_family_bert_label = {
 
 /* ---- Megatron's ---- */
 
-#define AT(member) offsetof(tess_encoder, member)
-#define OWN                                                                                                            \
-    {"vocab_size", TESS_FIELD_INT, AT(common.vocab), 29056, 1, NULL},                                                  \
-        {"hidden_size", TESS_FIELD_INT, AT(width), 1024, 1, NULL},                                                     \
-        {"num_hidden_layers", TESS_FIELD_INT, AT(common.layers), 24, 1, NULL},                                         \
-        {"num_attention_heads", TESS_FIELD_INT, AT(heads), 16, 1, NULL},                                               \
-        {"intermediate_size", TESS_FIELD_INT, AT(inner), 4096, 1, NULL},                                               \
-    {                                                                                                                  \
-        "classifier_dropout", TESS_FIELD_ONLY, 0, 0, 0, "null"                                                         \
-    }
-static const tess_field megatron_masked_fields[] = {OWN, END};
-static const tess_field megatron_label_fields[] = {OWN, TESS_ENCODER_LABELS, END};
-#define MEGATRON .type = "megatron-bert", .traits = &tess_encoder_norms_before
+#define OWN "classifier_dropout", TESS_FIELD_ONLY, 0, 0, 0, "null"
+static const tess_field megatron_masked_fields[] = {{OWN}, {0}};
+static const tess_field megatron_label_fields[] = {{OWN}, TESS_ENCODER_LABELS, {0}};
+#define MEGATRON                                                                                                       \
+    .type = "megatron-bert", .traits = &tess_encoder_norms_before,                                                     \
+    .presets = "vocab_size 29056 hidden_size 1024 num_hidden_layers 24 num_attention_heads 16 intermediate_size 4096"
 
 const tess_family tess_family_megatron_bert = {MEGATRON, .architecture = "MegatronBertForMaskedLM",
                                                .field = megatron_masked_fields, MASKED};

@@ -4,6 +4,7 @@
 
 #define AT(member) offsetof(tess_decoder_config, member)
 const tess_field tess_decoder_fields[] = {
+    {"vocab_size", TESS_FIELD_INT, AT(common.vocab), 0, 1, NULL},
     {"hidden_size", TESS_FIELD_INT, AT(width), 4096, 1, NULL},
     {"intermediate_size", TESS_FIELD_INT, AT(inner), 11008, 1, NULL},
     {"num_hidden_layers", TESS_FIELD_INT, AT(common.layers), 32, 1, NULL},
@@ -15,7 +16,7 @@ const tess_field tess_decoder_fields[] = {
     {"attention_dropout", TESS_FIELD_TRAINING, AT(attention_dropout), 0, 0, NULL},
     {"tie_word_embeddings", TESS_FIELD_BOOL, AT(common.tied), 0, 0, NULL},
     {"rope_parameters.partial_rotary_factor", TESS_FIELD_ONLY, 0, 0, 0, "1.0"},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {0}};
 
 static int64_t groups_of(const tess_decoder_config *c)
 {

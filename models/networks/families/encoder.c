@@ -18,7 +18,7 @@ const tess_field tess_encoder_fields[] = {
     {"pad_token_id", TESS_FIELD_OPTIONAL, AT(pad), 0, 0, NULL},
     {"tie_word_embeddings", TESS_FIELD_ONLY, 0, 0, 0, "true"},
     {"position_embedding_type", TESS_FIELD_ONLY, 0, 0, 0, "\"absolute\""},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {0}};
 /* Fields left over from the program that the first models came from; they are not read. */
 const char tess_encoder_ignored[] =
     "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type";

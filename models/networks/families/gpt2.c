@@ -29,7 +29,7 @@ static const tess_field fields[] = {
     {"layer_norm_epsilon", TESS_FIELD_REAL, AT(eps), 1e-5, 0, NULL},
     {"scale_attn_weights", TESS_FIELD_BOOL, AT(scale_attention), 1, 0, NULL},
     {"scale_attn_by_inverse_layer_idx", TESS_FIELD_BOOL, AT(scale_by_layer), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {0}};
 /* The first is only the order of operations in half precision, where ours is fp32 anyway. */
 static const char ignored[] =
     "reorder_and_upcast_attn n_ctx summary_type summary_use_proj summary_activation summary_proj_to_labels "

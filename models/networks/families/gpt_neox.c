@@ -29,7 +29,7 @@ static const tess_field fields[] = {
     {"use_parallel_residual", TESS_FIELD_BOOL, AT(parallel), 1, 0, NULL},
     {"attention_bias", TESS_FIELD_BOOL, AT(attention_bias), 1, 0, NULL},
     {"tie_word_embeddings", TESS_FIELD_BOOL, AT(common.tied), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {0}};
 /* It is a decoder either way, and has no classifier; the last two the library has never read, in the oldest files. */
 static const char ignored[] = "is_decoder classifier_dropout attention_probs_dropout_prob hidden_dropout_prob";
 

@@ -26,16 +26,13 @@ static tess_head roberta_label_head(const void *numbers, tess_graph *g)
 }
 
 #define AT(member) offsetof(tess_encoder, member)
-#define OWN                                                                                                            \
-    {"vocab_size", TESS_FIELD_INT, AT(common.vocab), 50265, 1, NULL},                                                  \
-    {                                                                                                                  \
-        "pad_token_id", TESS_FIELD_INT, AT(pad), 1, 0, NULL                                                            \
-    }
-static const tess_field roberta_masked_fields[] = {OWN, {NULL, 0, 0, 0, 0, NULL}};
-static const tess_field roberta_label_fields[] = {OWN, TESS_ENCODER_LABELS, {NULL, 0, 0, 0, 0, NULL}};
+#define OWN        "pad_token_id", TESS_FIELD_INT, AT(pad), 1, 0, NULL
+static const tess_field roberta_masked_fields[] = {{OWN}, {0}};
+static const tess_field roberta_label_fields[] = {{OWN}, TESS_ENCODER_LABELS, {0}};
 #define ROBERTA                                                                                                        \
-    .type = "roberta", .prefix = "roberta.", .behind = AT(pad), .bare = "lm_head.* classifier.*",                      \
-    .extra = "embeddings.position_ids pooler.* lm_head.* classifier.*", TESS_ENCODER_FAMILY
+    .type = "roberta", .presets = "vocab_size 50265", .prefix = "roberta.", .behind = AT(pad),                         \
+    .bare = "lm_head.* classifier.*", .extra = "embeddings.position_ids pooler.* lm_head.* classifier.*",              \
+    TESS_ENCODER_FAMILY
 
 const tess_family tess_family_roberta = {.architecture = "RobertaForMaskedLM",
                                          .field = roberta_masked_fields,

@@ -31,7 +31,7 @@ const tess_field tess_rotary_fields[] = {
     {"rope_parameters.truncate", TESS_FIELD_BOOL, AT(whole_pairs), 1, 0, NULL},
     {"rope_parameters.short_factor", TESS_FIELD_LIST, AT(near), 0, 0, NULL},
     {"rope_parameters.long_factor", TESS_FIELD_LIST, AT(far), 0, 0, NULL},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {0}};
 
 /* As many numbers as pairs. */
 static tess_status check_list(const char *where, const char *name, const tess_list *list, int64_t turning)

@@ -32,7 +32,7 @@ static const tess_field fields[] = {
     {"feed_forward_proj", TESS_FIELD_CHOICE, AT(mlp), MLP_RELU, 0, "relu gated-gelu gated-silu"},
     {"scale_decoder_outputs", TESS_FIELD_BOOL, AT(scaled), 1, 0, NULL},
     {"is_encoder_decoder", TESS_FIELD_ONLY, 0, 0, 0, "true"},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {0}};
 /* The first two feed_forward_proj says already; of other heads, and a limit that nothing has. */
 static const char ignored[] = "dense_act_fn is_gated_act classifier_dropout n_positions output_past";
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const tess_field no_fields[] = {{NULL, 0, 0, 0, 0, NULL}};
+static const tess_field no_fields[] = {{0}};
 const tess_family tess_family_import = {.type = "exported network",
                                         .architecture = "network of a graph.json",
                                         .prefix = "",

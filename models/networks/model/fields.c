@@ -21,7 +21,7 @@ static const tess_field common_fields[] = {
     {"quantization_config.quant_method", TESS_FIELD_ONLY, 0, 0, 0, "\"bitsandbytes\""},
     {"rope_interleaved", TESS_FIELD_ONLY, 0, 0, 0, "false"},
     {"use_mrope", TESS_FIELD_ONLY, 0, 0, 0, "false"},
-    {NULL, 0, 0, 0, 0, NULL}};
+    {0}};
 static const char common_ignored[] =
     /* Where it came from, and how a program that reads it holds it. */
     "_* unsloth_* architectures torch_dtype dtype transformers_version attn_implementation use_flash_attn "
@@ -52,7 +52,7 @@ enum { TABLES = 4, MOST = 256 };
  * first says. */
 static const tess_field *table(const tess_family *f, int k)
 {
-    static const tess_field none[] = {{NULL, 0, 0, 0, 0, NULL}};
+    static const tess_field none[] = {{0}};
     const tess_field *const all[TABLES] = {f->field, f->shared, f->rotary, common_fields};
     return all[k] ? all[k] : none;
 }
@@ -392,18 +392,26 @@ json_t *tess_model_field(const tess_model *m, const char *name)
     return d->kind <= TESS_FIELD_OPTIONAL ? json_integer(strtoll(text, NULL, 10)) : json_string(text);
 }
 
+static void set_preset(const tess_field *d, double preset, char *numbers)
+{
+    const int64_t whole = (int64_t)preset;
+    if (is_layers(d))
+        memset(numbers + d->offset, 0, sizeof(tess_layers));
+    else if (d->kind == TESS_FIELD_LIST)
+        memset(numbers + d->offset, 0, sizeof(tess_list));
+    else if (is_number(d))
+        memcpy(numbers + d->offset, is_real(d) ? (const void *)&preset : &whole, sizeof whole);
+}
+
 static void presets(const tess_family *f, char *numbers)
 {
+    char name[64];
+    double preset;
+    int n;
     for (int k = TABLES; k-- > 0;)
-        for (const tess_field *d = table(f, k); d->name; d++)
-            if (is_layers(d))
-                memset(numbers + d->offset, 0, sizeof(tess_layers));
-            else if (d->kind == TESS_FIELD_LIST)
-                memset(numbers + d->offset, 0, sizeof(tess_list));
-            else if (is_real(d))
-                memcpy(numbers + d->offset, &d->preset, sizeof d->preset);
-            else if (is_number(d))
-                memcpy(numbers + d->offset, &(int64_t){(int64_t)d->preset}, sizeof(int64_t));
+        for (const tess_field *d = table(f, k); d->name; d++) set_preset(d, d->preset, numbers);
+    for (const char *at = f->presets ? f->presets : ""; sscanf(at, "%63s %lf%n", name, &preset, &n) == 2; at += n)
+        set_preset(find(f, name), preset, numbers);
 }
 
 /* ---- a whole object ---- */
@@ -507,7 +515,9 @@ static void name_presets(const struct reader *r)
     for (int k = 0; k < TABLES; k++)
         for (const tess_field *d = table(r->f, k); d->name; d++) {
             char preset[32];
-            bool said = !is_number(d) || find(r->f, d->name) != d || (d->kind == TESS_FIELD_OPTIONAL && d->preset == 0);
+            bool said =
+                !is_number(d) || find(r->f, d->name) != d ||
+                (d->kind == TESS_FIELD_OPTIONAL && *(const int64_t *)(const void *)(r->numbers + d->offset) == 0);
             for (size_t i = 0; i < r->n && !said; i++) said = r->said[i].d == d;
             if (said || !mentions(text, d->name)) continue;
             const size_t n = strlen(text);

@@ -2,7 +2,7 @@
  * of each other.
  *
  *     static const tess_field fields[] = {{"n_embd", TESS_FIELD_INT, offsetof(struct mine, width), 768, 1, NULL},
- *                                         {NULL, 0, 0, 0, 0, NULL}};
+ *                                         {0}};
  *     const tess_family tess_family_mine = {.type = "mine", .architecture = "MineLMHeadModel", .prefix = "model.",
  *                                           .field = fields, .numbers = sizeof(struct mine), .check = check,
  *                                           .body = body, .head = head, .bare = "lm_head.weight"};
@@ -93,6 +93,7 @@ struct tess_family {
     const tess_field *field;  /* its own, ended by a NULL name */
     const char *ignored;      /* names of fields that change nothing, between blanks; NULL: it has none */
     const tess_field *shared; /* those of its kind of family, behind its own; NULL: none */
+    const char *presets;      /* its defaults of others' fields, "NAME NUMBER NAME NUMBER"; NULL: theirs */
     const tess_field *rotary; /* tess_rotary_fields: a tess_rotary follows the tess_common; NULL: none does */
     const void *traits;       /* what its kind of family has beside fields */
     size_t numbers;           /* size of the struct that the fields fill; a tess_common comes first in it */
