@@ -28,24 +28,24 @@ static bool takes_keys(const char *command)
     return false;
 }
 
-static tess_status unknown_option(const char *command, const option *options, size_t count, const char *text)
+static tess_status unknown_option(const command *c, const char *text)
 {
     for (size_t i = 0; i < sizeof other_names / sizeof *other_names; i++)
         if (!strncmp(text, other_names[i][0], strcspn(text, "=")) && !other_names[i][0][strcspn(text, "=")] &&
-            find_option((option *)options, count, other_names[i][1], strlen(other_names[i][1])))
+            find_option(c->options, c->count, other_names[i][1], strlen(other_names[i][1])))
             return tess_error(TESS_INVALID, WHERE, "%.100s: unknown option (did you mean %s?)", text,
                               other_names[i][1]);
     const char *names[16] = {"--help"};
-    TESS_ASSERT(count < 16);
-    for (size_t i = 0; i < count; i++) names[i + 1] = options[i].name;
-    const char *meant = tess_nearest(text, names, count + 1);
-    const char *key = !meant && takes_keys(command) ? tess_config_meant(text) : NULL;
+    TESS_ASSERT(c->count < 16);
+    for (size_t i = 0; i < c->count; i++) names[i + 1] = c->options[i].name;
+    const char *meant = tess_nearest(text, names, c->count + 1);
+    const char *key = !meant && takes_keys(c->name) ? tess_config_meant(text) : NULL;
     if (key) return tess_error(TESS_INVALID, WHERE, "%.100s: unknown option (did you mean %s=VALUE?)", text, key);
     return tess_error(TESS_INVALID, WHERE, "%.100s: unknown option (%s%s%s)", text,
                       meant ? "did you mean " : "see --help", meant ? meant : "", meant ? "?" : "");
 }
 
-tess_status cmd_parse(option *options, size_t count, int argc, char **argv, int *rest)
+tess_status cmd_parse(const command *c, int argc, char **argv, int *rest)
 {
     *rest = 0;
     for (int i = 1; i < argc; i++) {
@@ -55,8 +55,8 @@ tess_status cmd_parse(option *options, size_t count, int argc, char **argv, int 
             continue;
         }
         const char *equal = text[1] == '-' ? strchr(text, '=') : NULL;
-        option *o = find_option(options, count, text, equal ? (size_t)(equal - text) : strlen(text));
-        if (!o) return unknown_option(argv[0], options, count, text);
+        option *o = find_option(c->options, c->count, text, equal ? (size_t)(equal - text) : strlen(text));
+        if (!o) return unknown_option(c, text);
         if (!o->meta && equal) return tess_error(TESS_INVALID, WHERE, "%.100s: %s takes no value", text, o->name);
         if (!o->meta)
             o->value = "";
@@ -70,12 +70,12 @@ tess_status cmd_parse(option *options, size_t count, int argc, char **argv, int 
     return TESS_OK;
 }
 
-void cmd_option_help(const option *options, size_t count, FILE *out)
+void cmd_option_help(const command *c, FILE *out)
 {
-    fputs("Options:\n", out);
-    for (size_t i = 0; i < count; i++) {
-        int used = fprintf(out, "  %s %s", options[i].name, options[i].meta ? options[i].meta : "");
-        fprintf(out, "%*s%s\n", used < 24 ? 24 - used : 1, "", options[i].help);
+    if (c->count) fputs("\nOptions:\n", out);
+    for (const option *o = c->options; o < c->options + c->count; o++) {
+        int used = fprintf(out, "  %s %s", o->name, o->meta ? o->meta : "");
+        fprintf(out, "%*s%s\n", used < 24 ? 24 - used : 1, "", o->help);
     }
 }
 

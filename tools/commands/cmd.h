@@ -3,34 +3,39 @@
 #define TESS_CMD_H
 #include "models/models.h"
 
+/* An option, "-n" or "--prompt". A flag (`meta` NULL) sets its value to "". */
+typedef struct option {
+    const char *name, *meta, *help;
+    const char *value; /* NULL until it is met */
+} option;
+#define CMD_OPTIONS(all) .options = (all), .count = sizeof(all) / sizeof *(all)
+
 typedef struct command {
     const char *name, *usage, *summary;
-    void (*help)(FILE *out); /* what follows them in --help; may be NULL */
-    /* argv[0] is the subcommand's name. The status is the exit code. */
-    tess_status (*run)(int argc, char **argv);
+    option *options; /* what it takes beside names and keys; each is met once, in the process's only command */
+    size_t count;
+    const char *more;           /* what follows these in --help; may be NULL */
+    void (*help)(FILE *out);    /* the same, where it is no one text */
+    const tess_config_use *use; /* of one that takes a configuration */
+    /* Sees all arguments before they are sorted; argv[0] is the subcommand's name. May be NULL; *done: it was all. */
+    tess_status (*begin)(int argc, char **argv, bool *done);
+    /* argv[1] to argv[rest] are no options. The status is the exit code. */
+    tess_status (*run)(int rest, char **argv);
     /* Who runs it when it is started as several ranks: all of them; rank 0 alone, as if it were the only one; or rank 0
      * alone, as one of them. */
     enum { CMD_ALL_RANKS, CMD_ONE_RANK, CMD_ONE_OF_RANKS } ranks;
 } command;
 
-/* Of the commands that take a configuration. */
-extern const tess_config_use cmd_train_use, cmd_eval_use, cmd_generate_use, cmd_estimate_use, cmd_bench_use,
-    cmd_simulate_use;
+extern const tess_config_use cmd_estimate_use; /* graph has it too */
 
 extern const command cmd_train, cmd_eval, cmd_check, cmd_run, cmd_generate, cmd_export, cmd_merge, cmd_estimate,
     cmd_graph, cmd_info, cmd_bench, cmd_tokenize, cmd_explain, cmd_report, cmd_bisect, cmd_simulate, cmd_place;
 
 /* ---- arguments.c: what they make of their arguments ---- */
 
-/* An option, "-n" or "--prompt". A flag (`meta` NULL) sets its value to "". */
-typedef struct option {
-    const char *name, *meta, *help;
-    const char *value; /* NULL until it is met */
-} option;
-
 /* Sorts arguments into options and the rest, which moves to the front of argv + 1; *rest is how many they are. */
-tess_status cmd_parse(option *options, size_t count, int argc, char **argv, int *rest) TESS_NODISCARD;
-void cmd_option_help(const option *options, size_t count, FILE *out);
+tess_status cmd_parse(const command *c, int argc, char **argv, int *rest) TESS_NODISCARD;
+void cmd_option_help(const command *c, FILE *out);
 /* A number given to an option; `value` keeps its default where the option was not met. */
 tess_status cmd_number(const option *o, double least, double most, double *value) TESS_NODISCARD;
 tess_status cmd_whole_number(const option *o, double least, double most, double *value) TESS_NODISCARD;

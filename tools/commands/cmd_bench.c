@@ -6,25 +6,16 @@
 
 static char model[] = "model={\"model_type\": \"gpt2\", \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}";
 
-static const option OPTIONS[] = {
+static option options[] = {
     {"--steps", "N", "how many steps are measured; 3 if not given", NULL},
     {"--trace", "A:B", "write what happens in steps A to B to OUTPUT/trace.json: trace.steps=[A,B]", NULL},
     {"--machine", "FILE",
      "adds what codelets reach here, or what messages of several ranks take, to this machine's file, for tessera "
      "simulate",
      NULL}};
-enum { COUNT = sizeof OPTIONS / sizeof *OPTIONS };
-
-static void help(FILE *out)
-{
-    cmd_option_help(OPTIONS, COUNT, out);
-    fputs("\nWithout CONFIG.json it measures GPT-2 124M with 4 x 1024 tokens a step. Keys are set as for train, as in\n"
-          "bf16.enabled=true.\n",
-          out);
-}
 
 static const char *const required[] = {"model", NULL};
-const tess_config_use cmd_bench_use = {
+static const tess_config_use use = {
     "model seed deterministic data.seq_length train_batch_size train_micro_batch_size_per_gpu "
     "gradient_accumulation_steps optimizer optimizer_states gradient_clipping bf16 fp16 amp torch_autocast memory "
     "parallel "
@@ -40,13 +31,10 @@ static tess_status load(int count, char **settings, tess_config *config)
     return tess_config_resolve(config, tess_ranks());
 }
 
-static tess_status run(int argc, char **argv)
+static tess_status run(int rest, char **argv)
 {
-    option options[] = {OPTIONS[0], OPTIONS[1], OPTIONS[2]};
     char *trace = NULL;
-    int rest;
     double steps = 3;
-    TESS_TRY(cmd_parse(options, COUNT, argc, argv, &rest));
     TESS_TRY(cmd_number(&options[0], 1, 1e6, &steps));
     TESS_TRY(cmd_trace(&options[1], &trace));
     if (trace) argv[1 + rest++] = trace; /* one more KEY=VALUE, in a place that the option left free */
@@ -65,9 +53,13 @@ done:
     return status;
 }
 
-const command cmd_bench = {"bench",
-                           "bench [CONFIG.json] [KEY=VALUE ...] [--steps N] [--trace A:B] [--machine FILE]",
-                           "Measures training steps on random tokens, and where their time goes.",
-                           help,
-                           run,
-                           CMD_ALL_RANKS};
+const command cmd_bench = {
+    .name = "bench",
+    .usage = "bench [CONFIG.json] [KEY=VALUE ...] [--steps N] [--trace A:B] [--machine FILE]",
+    .summary = "Measures training steps on random tokens, and where their time goes.",
+    CMD_OPTIONS(options),
+    .more = "Without CONFIG.json it measures GPT-2 124M with 4 x 1024 tokens a step. Keys are set as for train, as in\n"
+            "bf16.enabled=true.\n",
+    .use = &use,
+    .run = run,
+    .ranks = CMD_ALL_RANKS};

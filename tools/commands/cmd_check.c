@@ -1,22 +1,18 @@
 /* tessera check: an exported network beside its framework. */
 #include "tools/commands/cmd.h"
 
-static tess_status run(int argc, char **argv)
+static tess_status run(int rest, char **argv)
 {
-    int rest;
-    TESS_TRY(cmd_parse(NULL, 0, argc, argv, &rest));
     if (rest != 1) return tess_error(TESS_INVALID, "command line", "%d directories, expected one: DIR", rest);
     return tess_check(argv[1], stdout);
 }
 
-static void help(FILE *out)
-{
-    fputs(
+const command cmd_check = {
+    .name = "check",
+    .usage = "check DIR",
+    .summary = "Compares an exported network's loss and gradients with its framework's.",
+    .more =
         "DIR has graph.json and weights.safetensors, and check.safetensors, the batch that it was exported with. Its\n"
         "loss and the norms of its gradients are computed here, and compared with those that graph.json says.\n",
-        out);
-}
-
-const command cmd_check = {
-    "check", "check DIR", "Compares an exported network's loss and gradients with its framework's.",
-    help,    run,         CMD_ONE_RANK};
+    .run = run,
+    .ranks = CMD_ONE_RANK};

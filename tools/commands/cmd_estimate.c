@@ -4,24 +4,12 @@
 #include <string.h>
 
 enum { RANKS = CMD_MACHINE_OPTIONS, FITS, OPTIONS_COUNT };
-static const option OPTIONS[OPTIONS_COUNT] = {
+static option options[OPTIONS_COUNT] = {
     CMD_ELSEWHERE,
     [RANKS] = {"--ranks", "N", "for N ranks, each on a machine like this one; prints the rank that holds the most",
                NULL},
     [FITS] = {"--fits", NULL, "ends with status 1 and a line on stderr when the run does not fit", NULL},
 };
-
-static void help(FILE *out)
-{
-    cmd_option_help(OPTIONS, OPTIONS_COUNT, out);
-    fputs(
-        "\nThe lines of a tier add up to its \"in all\". Of a run that does not fit the same is printed, with what it "
-        "would\n"
-        "take where there is room, and behind \"does not fit\" the least value of the setting that would do. It is an\n"
-        "estimate too: the exit status is 0, unless --fits was given. With --machine it is the estimate of a machine\n"
-        "that is not here (docs/simulate.md), and of the rank of all on its nodes that holds the most.\n",
-        out);
-}
 
 static const char *const required[] = {"model", NULL};
 const tess_config_use cmd_estimate_use = {
@@ -33,7 +21,7 @@ const tess_config_use cmd_estimate_use = {
     required};
 
 /* Estimates in the program that simulates: one rank stands for all there, and makes no step. */
-static tess_status run_elsewhere(const option *options, int rest, char **argv)
+static tess_status run_elsewhere(int rest, char **argv)
 {
     tess_simulation simulation = {.must_fit = options[FITS].value};
     tess_config config = {0};
@@ -50,15 +38,11 @@ done:
     return status;
 }
 
-static tess_status run(int argc, char **argv)
+static tess_status run(int rest, char **argv)
 {
-    option options[OPTIONS_COUNT];
     double ranks = 1;
-    int rest;
-    memcpy(options, OPTIONS, sizeof options);
-    TESS_TRY(cmd_parse(options, OPTIONS_COUNT, argc, argv, &rest));
     TESS_TRY(cmd_whole_number(&options[RANKS], 1, 1e6, &ranks));
-    if (options[CMD_MACHINE].value) return run_elsewhere(options, rest, argv);
+    if (options[CMD_MACHINE].value) return run_elsewhere(rest, argv);
     for (int i = CMD_NODES; i <= CMD_RANKS; i++)
         if (options[i].value)
             return tess_error(TESS_INVALID, "command line", "%s: without a machine (--machine FILE names one)",
@@ -74,9 +58,17 @@ done:
 }
 
 const command cmd_estimate = {
-    "estimate",
-    "estimate CONFIG.json [KEY=VALUE ...] [--ranks N] [--machine FILE [--nodes N] [--ranks-per-node N]] [--fits]",
-    "Prints what each memory tier will hold, the bytes moved and the time a step should take.",
-    help,
-    run,
-    CMD_ONE_OF_RANKS};
+    .name = "estimate",
+    .usage =
+        "estimate CONFIG.json [KEY=VALUE ...] [--ranks N] [--machine FILE [--nodes N] [--ranks-per-node N]] [--fits]",
+    .summary = "Prints what each memory tier will hold, the bytes moved and the time a step should take.",
+    CMD_OPTIONS(options),
+    .more =
+        "The lines of a tier add up to its \"in all\". Of a run that does not fit the same is printed, with what it "
+        "would\n"
+        "take where there is room, and behind \"does not fit\" the least value of the setting that would do. It is an\n"
+        "estimate too: the exit status is 0, unless --fits was given. With --machine it is the estimate of a machine\n"
+        "that is not here (docs/simulate.md), and of the rank of all on its nodes that holds the most.\n",
+    .use = &cmd_estimate_use,
+    .run = run,
+    .ranks = CMD_ONE_OF_RANKS};

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 static const char *const required[] = {"model", "data.valid", NULL};
-const tess_config_use cmd_eval_use = {
+static const tess_config_use use = {
     "model seed data.train data.valid data.seq_length data.truncate data.end_completions data.loss_on data.pack "
     "data.pack_positions data.pack_examples "
     "data.mlm_probability data.mlm_whole_words data.mask_token data.noise_density data.mean_noise_span "
@@ -52,64 +52,58 @@ static tess_status config_of(const char *dir, int count, char **said, bool valid
 }
 
 enum { ADAPTER, TASK, SAMPLES, OPTIONS };
-static const option all[OPTIONS] = {
+static option options[OPTIONS] = {
     [ADAPTER] = {"--adapter", "DIR", "adapters beside the model: lora.from", NULL},
     [TASK] = {"--task", "FILE", "questions that the model answers, in place of data.valid (.jsonl)", NULL},
     [SAMPLES] = {"--samples", "FILE", "with --task: a line for each question goes there", NULL}};
 
-static tess_status evaluate(int count, char **said, const option *o)
+static tess_status evaluate(int count, char **said)
 {
     static const char *const model[] = {"model", NULL};
-    const char *task = o[TASK].value;
+    const char *task = options[TASK].value;
     tess_config config;
     tess_status status;
     if (count > 0 && is_directory(said[1]))
         TESS_TRY_DONE(config_of(said[1], count - 1, said + 2, !task, &config));
     else
         TESS_TRY_DONE(cmd_config(1 + count, said, task ? model : required, &config));
-    status = task ? tess_eval_task(&config, task, o[SAMPLES].value, stdout) : tess_eval(&config);
+    status = task ? tess_eval_task(&config, task, options[SAMPLES].value, stdout) : tess_eval(&config);
 done:
     tess_config_free(&config);
     return status;
 }
 
-static tess_status run(int argc, char **argv)
+static tess_status run(int rest, char **argv)
 {
-    option o[OPTIONS];
-    int rest;
-    memcpy(o, all, sizeof o);
-    TESS_TRY(cmd_parse(o, OPTIONS, argc, argv, &rest));
-    if (o[SAMPLES].value && !o[TASK].value)
+    if (options[SAMPLES].value && !options[TASK].value)
         return tess_error(TESS_INVALID, "command line", "--samples: are of a task (--task FILE has its questions)");
-    if (!o[ADAPTER].value) return evaluate(rest, argv, o);
-    char **said = tess_alloc((size_t)(rest + 2) * sizeof *said), *from = tess_format("lora.from=%s", o[ADAPTER].value);
+    if (!options[ADAPTER].value) return evaluate(rest, argv);
+    char **said = tess_alloc((size_t)(rest + 2) * sizeof *said),
+         *from = tess_format("lora.from=%s", options[ADAPTER].value);
     memcpy(said, argv, (size_t)(rest + 1) * sizeof *said);
     said[rest + 1] = from;
-    const tess_status status = evaluate(rest + 1, said, o);
+    const tess_status status = evaluate(rest + 1, said);
     free(from);
     free(said);
     return status;
 }
 
-static void help(FILE *out)
-{
-    cmd_option_help(all, OPTIONS, out);
-    fputs("\nIn the configuration's place a model's directory may stand, or a checkpoint's, or one of checkpoints, "
-          "whose\n"
-          "newest is taken: data.seq_length, bf16.enabled and fp16.enabled are then its run's, and data.valid is to be "
-          "said:\n"
-          "  tessera eval checkpoints data.valid=held-out.txt\n"
-          "A task's questions are lines {\"context\", \"choices\", \"answer\"}, {\"context\", \"continuation\"} or\n"
-          "{\"prompt\", \"answer\", \"until\"}, or of samples_*.jsonl as lm-evaluation-harness writes them "
-          "(docs/tasks.md):\n"
-          "  tessera eval out/model --task arc.jsonl\n"
-          "A configuration's model without weights is drawn from seed, and a line says so.\n",
-          out);
-}
-
-const command cmd_eval = {"eval",
-                          "eval CONFIG.json|DIR [KEY=VALUE ...] [--adapter DIR] [--task FILE [--samples FILE]]",
-                          "Prints the mean loss and the perplexity of the model on data.valid.",
-                          help,
-                          run,
-                          CMD_ALL_RANKS};
+const command cmd_eval = {
+    .name = "eval",
+    .usage = "eval CONFIG.json|DIR [KEY=VALUE ...] [--adapter DIR] [--task FILE [--samples FILE]]",
+    .summary = "Prints the mean loss and the perplexity of the model on data.valid.",
+    CMD_OPTIONS(options),
+    .more =
+        "In the configuration's place a model's directory may stand, or a checkpoint's, or one of checkpoints, "
+        "whose\n"
+        "newest is taken: data.seq_length, bf16.enabled and fp16.enabled are then its run's, and data.valid is to be "
+        "said:\n"
+        "  tessera eval checkpoints data.valid=held-out.txt\n"
+        "A task's questions are lines {\"context\", \"choices\", \"answer\"}, {\"context\", \"continuation\"} or\n"
+        "{\"prompt\", \"answer\", \"until\"}, or of samples_*.jsonl as lm-evaluation-harness writes them "
+        "(docs/tasks.md):\n"
+        "  tessera eval out/model --task arc.jsonl\n"
+        "A configuration's model without weights is drawn from seed, and a line says so.\n",
+    .use = &use,
+    .run = run,
+    .ranks = CMD_ALL_RANKS};

@@ -7,10 +7,8 @@ static option options[OPTIONS] = {
     {"--dtype", "NAME", "of its matrices: f16 (the default), q8_0, bf16 or f32", NULL},
 };
 
-static tess_status run(int argc, char **argv)
+static tess_status run(int rest, char **argv)
 {
-    int rest;
-    TESS_TRY(cmd_parse(options, OPTIONS, argc, argv, &rest));
     const option *gguf = &options[GGUF], *dtype = &options[DTYPE];
     if (gguf->value && rest == 1)
         return tess_export_gguf(argv[1], gguf->value, dtype->value ? dtype->value : "f16", stdout);
@@ -21,16 +19,14 @@ static tess_status run(int argc, char **argv)
     return tess_export(argv[1], argv[2], stdout);
 }
 
-static void help(FILE *out)
-{
-    fputs(
+const command cmd_export = {
+    .name = "export",
+    .usage = "export CHECKPOINT DIR",
+    .summary = "Writes the model of a checkpoint as a Hugging Face directory.",
+    CMD_OPTIONS(options),
+    .more =
         "CHECKPOINT is one checkpoint (checkpoint.dir/step-00000100, checkpoint.dir/best), or a directory of them, of\n"
         "which the newest is taken, also while a run writes there. DIR must not hold a model yet. To a GGUF file goes\n"
-        "the model of any directory that has weights, with its tokenizer.\n\n",
-        out);
-    cmd_option_help(options, OPTIONS, out);
-}
-
-const command cmd_export = {
-    "export",    "export CHECKPOINT DIR", "Writes the model of a checkpoint as a Hugging Face directory.", help, run,
-    CMD_ONE_RANK};
+        "the model of any directory that has weights, with its tokenizer.\n",
+    .run = run,
+    .ranks = CMD_ONE_RANK};

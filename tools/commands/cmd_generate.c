@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-const tess_config_use cmd_generate_use = {"bf16 fp16 memory aio", (const char *const[]){NULL}};
+static const tess_config_use use = {"bf16 fp16 memory aio", (const char *const[]){NULL}};
 
 enum {
     PROMPT,
@@ -23,7 +23,7 @@ enum {
     ADAPTER,
     OPTIONS_COUNT
 };
-static const option OPTIONS[OPTIONS_COUNT] = {
+static option options[OPTIONS_COUNT] = {
     [PROMPT] = {"--prompt", "TEXT", "what to go on from", NULL},
     [PROMPTS] = {"--prompts", "FILE", "a prompt a line, or a .jsonl of {\"prompt\"}, {\"messages\"} or {\"input_ids\"}",
                  NULL},
@@ -42,22 +42,6 @@ static const option OPTIONS[OPTIONS_COUNT] = {
     [ADAPTER] = {"--adapter", "DIR", "adapters beside the model, as PEFT or a run with lora writes them", NULL},
 };
 
-static void help(FILE *out)
-{
-    cmd_option_help(OPTIONS, OPTIONS_COUNT, out);
-    fputs("\nMODEL_DIR may be a checkpoint, or a directory of them: the newest one is taken, also while a run "
-          "writes\n"
-          "there. A text ends where the model draws a token that ends one, as its generation_config.json, config.json "
-          "or\n"
-          "tokenizer says. Of a file of lines each is printed with what was added, line ends as \\n; of a .jsonl an "
-          "object\n"
-          "{\"prompt\", \"completion\"}, {\"messages\"} with the answer, or {\"input_ids\", \"output_ids\"}. How many "
-          "tokens a second there were is "
-          "said on\n"
-          "stderr.\n",
-          out);
-}
-
 /* What is said of memory and precision. */
 static tess_status config_of(int count, char **said, tess_config *config)
 {
@@ -69,13 +53,9 @@ static tess_status config_of(int count, char **said, tess_config *config)
     return status == TESS_OK ? tess_config_resolve(config, 1) : status;
 }
 
-static tess_status run(int argc, char **argv)
+static tess_status run(int rest, char **argv)
 {
-    option options[OPTIONS_COUNT];
-    for (int i = 0; i < OPTIONS_COUNT; i++) options[i] = OPTIONS[i];
     double tokens = 64, temperature = 1, top_k = 0, top_p = 1, penalty = 1, seed = 1, batch = 8, best = 1;
-    int rest;
-    TESS_TRY(cmd_parse(options, OPTIONS_COUNT, argc, argv, &rest));
     TESS_TRY(cmd_whole_number(&options[TOKENS], 1, 1e9, &tokens));
     TESS_TRY(cmd_number(&options[TEMPERATURE], 0, 1e6, &temperature));
     TESS_TRY(cmd_whole_number(&options[TOP_K], 0, 1e9, &top_k));
@@ -130,11 +110,24 @@ static tess_status run(int argc, char **argv)
     return status;
 }
 
-const command cmd_generate = {"generate",
-                              "generate MODEL_DIR --prompt TEXT | --chat [--system TEXT] -n N [--temperature X] "
-                              "[--top-k K] [--top-p P] [--best K] [--seed S] "
-                              "[--adapter DIR] [KEY=VALUE ...]",
-                              "Goes on from a prompt with a trained model, or with a checkpoint.",
-                              help,
-                              run,
-                              CMD_ONE_RANK};
+const command cmd_generate = {
+    .name = "generate",
+    .usage = "generate MODEL_DIR --prompt TEXT | --chat [--system TEXT] -n N [--temperature X] "
+             "[--top-k K] [--top-p P] [--best K] [--seed S] "
+             "[--adapter DIR] [KEY=VALUE ...]",
+    .summary = "Goes on from a prompt with a trained model, or with a checkpoint.",
+    CMD_OPTIONS(options),
+    .more =
+        "MODEL_DIR may be a checkpoint, or a directory of them: the newest one is taken, also while a run "
+        "writes\n"
+        "there. A text ends where the model draws a token that ends one, as its generation_config.json, config.json "
+        "or\n"
+        "tokenizer says. Of a file of lines each is printed with what was added, line ends as \\n; of a .jsonl an "
+        "object\n"
+        "{\"prompt\", \"completion\"}, {\"messages\"} with the answer, or {\"input_ids\", \"output_ids\"}. How many "
+        "tokens a second there were is "
+        "said on\n"
+        "stderr.\n",
+    .use = &use,
+    .run = run,
+    .ranks = CMD_ONE_RANK};

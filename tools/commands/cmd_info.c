@@ -3,15 +3,14 @@
 #include "tools/simulate/simulation.h"
 #include <stdlib.h>
 
-static const option OPTIONS[] = {
+static option options[] = {
     {"--again", NULL, "measures again, in place of the rates that are kept", NULL},
     {"--machine", "FILE", "writes it to a file too, for tessera simulate; the shares of codelets there stay", NULL}};
 
 static void help(FILE *out)
 {
     char *dir = tess_cache_dir();
-    cmd_option_help(OPTIONS, 2, out);
-    fprintf(out, "\nRates are measured once for each machine and drive, and kept in %s%s.\n", dir ? dir : "no file",
+    fprintf(out, "Rates are measured once for each machine and drive, and kept in %s%s.\n", dir ? dir : "no file",
             dir ? "/machine*.json" : " (neither XDG_CACHE_HOME nor HOME is set)");
     free(dir);
 }
@@ -89,11 +88,8 @@ static tess_status print_all(bool again, const char *carrier)
     return TESS_OK;
 }
 
-static tess_status run(int argc, char **argv)
+static tess_status run(int rest, char **argv)
 {
-    option options[] = {OPTIONS[0], OPTIONS[1]};
-    int rest;
-    TESS_TRY(cmd_parse(options, 2, argc, argv, &rest));
     if (rest) return tess_error(TESS_INVALID, "command line", "%.100s: info takes no argument", argv[1]);
     TESS_TRY(tess_ranks_agree(TESS_OK));
     tess_share *all = tess_alloc((size_t)tess_ranks() * sizeof *all);
@@ -107,10 +103,11 @@ static tess_status run(int argc, char **argv)
 }
 
 const command cmd_info = {
-    "info",
-    "info [--again] [--machine FILE]",
-    "Prints what this machine has: cores, GPUs, memory, their speed and the disk's, StarPU and its "
-    "limits, MPI.",
-    help,
-    run,
-    CMD_ALL_RANKS};
+    .name = "info",
+    .usage = "info [--again] [--machine FILE]",
+    .summary = "Prints what this machine has: cores, GPUs, memory, their speed and the disk's, StarPU and its "
+               "limits, MPI.",
+    CMD_OPTIONS(options),
+    .help = help,
+    .run = run,
+    .ranks = CMD_ALL_RANKS};

@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum { IN, OUT, OUTPUT, OPTIONS };
-static const option OURS[OPTIONS] = {
+static option options[OPTIONS] = {
     {"--in", "FILES", "x.npy, or x=x.npy,mask=m.npy where several inputs are read", NULL},
     {"--out", "FILES", "the .npy file that is written, or y=y.npy,z=z.npy of several outputs", NULL},
     {"--output", "NAME", "which output beside the loss; the first that has samples if not given", NULL}};
@@ -31,55 +31,47 @@ static tess_status config_of(const char *dir, int count, char **said, tess_confi
 }
 
 /* "y.npy", "y=y.npy" or "y=y.npy,z=z.npy": an output each. A path may have an = behind its first folder. */
-static tess_status write_each(const tess_config *c, const option *o)
+static tess_status write_each(const tess_config *c)
 {
-    char *text = tess_format("%s", o[OUT].value), *rest = text;
+    char *text = tess_format("%s", options[OUT].value), *rest = text;
     tess_status status = TESS_OK;
     for (char *part; status == TESS_OK && (part = strsep(&rest, ","));) {
         char *path = part + strcspn(part, "=/");
-        const char *name = *path == '=' ? part : o[OUTPUT].value;
+        const char *name = *path == '=' ? part : options[OUTPUT].value;
         if (*path == '=')
             *path++ = '\0';
         else
             path = part;
-        if (name == part && o[OUTPUT].value && strcmp(name, o[OUTPUT].value) != 0)
-            status = tess_error(TESS_INVALID, "--output", "%.64s, but --out names %.64s", o[OUTPUT].value, name);
+        if (name == part && options[OUTPUT].value && strcmp(name, options[OUTPUT].value) != 0)
+            status = tess_error(TESS_INVALID, "--output", "%.64s, but --out names %.64s", options[OUTPUT].value, name);
         else if (!*path || (name && !*name))
-            status = tess_error(TESS_INVALID, "--out", "%.200s, expected FILE or NAME=FILE,NAME=FILE", o[OUT].value);
+            status =
+                tess_error(TESS_INVALID, "--out", "%.200s, expected FILE or NAME=FILE,NAME=FILE", options[OUT].value);
         else
-            status = tess_outputs(c, o[IN].value, path, name);
+            status = tess_outputs(c, options[IN].value, path, name);
     }
     free(text);
     return status;
 }
 
-static tess_status run(int argc, char **argv)
+static tess_status run(int rest, char **argv)
 {
-    option o[OPTIONS];
-    int rest;
     tess_config config = {0};
-    memcpy(o, OURS, sizeof o);
-    TESS_TRY(cmd_parse(o, OPTIONS, argc, argv, &rest));
     if (rest < 1) return tess_error(TESS_INVALID, "command line", "no directory of an exported network: DIR");
     for (int k = IN; k <= OUT; k++)
-        if (!o[k].value) return tess_error(TESS_INVALID, o[k].name, "is missing (%s)", o[k].help);
+        if (!options[k].value) return tess_error(TESS_INVALID, options[k].name, "is missing (%s)", options[k].help);
     tess_status status = config_of(argv[1], rest - 1, argv + 2, &config);
-    if (status == TESS_OK) status = write_each(&config, o);
+    if (status == TESS_OK) status = write_each(&config);
     tess_config_free(&config);
     return status;
 }
 
-static void help(FILE *out)
-{
-    cmd_option_help(OURS, OPTIONS, out);
-    fputs("\nDIR has graph.json and weights.safetensors. Inputs that the output is not made of, as the targets of a "
-          "loss, are\nnot needed. Keys set where it is computed: memory.cpu=1GiB.\n",
-          out);
-}
-
-const command cmd_run = {"run",
-                         "run DIR --in FILES --out FILES [--output NAME] [KEY=VALUE ...]",
-                         "Writes what an exported network makes of arrays, without training.",
-                         help,
-                         run,
-                         CMD_ONE_RANK};
+const command cmd_run = {
+    .name = "run",
+    .usage = "run DIR --in FILES --out FILES [--output NAME] [KEY=VALUE ...]",
+    .summary = "Writes what an exported network makes of arrays, without training.",
+    CMD_OPTIONS(options),
+    .more = "DIR has graph.json and weights.safetensors. Inputs that the output is not made of, as the targets of a "
+            "loss, are\nnot needed. Keys set where it is computed: memory.cpu=1GiB.\n",
+    .run = run,
+    .ranks = CMD_ONE_RANK};

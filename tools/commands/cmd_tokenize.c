@@ -2,23 +2,13 @@
 #include "tools/commands/cmd.h"
 
 enum { SPECIAL, DECODE, OPTIONS_COUNT };
-static const option OPTIONS[OPTIONS_COUNT] = {
+static option options[OPTIONS_COUNT] = {
     [SPECIAL] = {"--special", NULL, "with the tokens that the tokenizer's post-processor puts around a text", NULL},
     [DECODE] = {"--decode", NULL, "from ids to text", NULL},
 };
 
-static void help(FILE *out)
+static tess_status run(int rest, char **argv)
 {
-    cmd_option_help(OPTIONS, OPTIONS_COUNT, out);
-    fputs("\nFILE is read line by line, and stdin where there is none. A line's end is no part of it.\n", out);
-}
-
-static tess_status run(int argc, char **argv)
-{
-    option options[OPTIONS_COUNT];
-    for (int i = 0; i < OPTIONS_COUNT; i++) options[i] = OPTIONS[i];
-    int rest;
-    TESS_TRY(cmd_parse(options, OPTIONS_COUNT, argc, argv, &rest));
     if (rest < 1 || rest > 2)
         return tess_error(TESS_INVALID, "command line", "%d names, expected MODEL_DIR [FILE]", rest);
     if (options[SPECIAL].value && options[DECODE].value)
@@ -30,9 +20,11 @@ static tess_status run(int argc, char **argv)
                          stdout);
 }
 
-const command cmd_tokenize = {"tokenize",
-                              "tokenize MODEL_DIR [FILE] [--special] [--decode]",
-                              "Prints a line of ids for each line of a text, or the text again.",
-                              help,
-                              run,
-                              CMD_ONE_RANK};
+const command cmd_tokenize = {
+    .name = "tokenize",
+    .usage = "tokenize MODEL_DIR [FILE] [--special] [--decode]",
+    .summary = "Prints a line of ids for each line of a text, or the text again.",
+    CMD_OPTIONS(options),
+    .more = "FILE is read line by line, and stdin where there is none. A line's end is no part of it.\n",
+    .run = run,
+    .ranks = CMD_ONE_RANK};

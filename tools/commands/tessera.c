@@ -13,14 +13,6 @@ static const command *const commands[] = {&cmd_train,    &cmd_eval,     &cmd_che
                                           &cmd_simulate, &cmd_place};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
-/* What --help lists of the configuration's keys. */
-static const struct {
-    const command *of;
-    const tess_config_use *use;
-} uses[] = {{&cmd_train, &cmd_train_use},       {&cmd_eval, &cmd_eval_use},      {&cmd_generate, &cmd_generate_use},
-            {&cmd_estimate, &cmd_estimate_use}, {&cmd_graph, &cmd_estimate_use}, {&cmd_bench, &cmd_bench_use},
-            {&cmd_simulate, &cmd_simulate_use}};
-
 static const char WHERE[] = "command line";
 
 static void help(FILE *out)
@@ -75,15 +67,14 @@ static bool stands_by(const command *c)
 /* `topic`: the group of keys that stands behind --help, or NULL. */
 static tess_status help_command(const command *c, const char *topic)
 {
-    const tess_config_use *use = NULL;
-    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)
-        if (uses[i].of == c) use = uses[i].use;
-    if (use && topic) return tess_config_help(use, topic, stdout);
+    if (c->use && topic) return tess_config_help(c->use, topic, stdout);
     printf("usage: tessera %s\n\n%s\n", c->usage, c->summary);
+    cmd_option_help(c, stdout);
+    if (c->more) printf("\n%s", c->more);
     if (c->help) fputc('\n', stdout), c->help(stdout);
-    if (!use) return TESS_OK;
+    if (!c->use) return TESS_OK;
     fputc('\n', stdout);
-    return tess_config_help(use, NULL, stdout);
+    return tess_config_help(c->use, NULL, stdout);
 }
 
 static tess_status run_command(const command *c, int argc, char **argv)
@@ -91,7 +82,12 @@ static tess_status run_command(const command *c, int argc, char **argv)
     if (c->ranks != CMD_ALL_RANKS && stands_by(c)) return TESS_OK;
     for (int i = 1; i < argc; i++)
         if (asks_for_help(argv[i])) return help_command(c, i + 1 < argc && argv[i + 1][0] != '-' ? argv[i + 1] : NULL);
-    return c->run(argc, argv);
+    bool done = false;
+    int rest;
+    if (c->begin) TESS_TRY(c->begin(argc, argv, &done));
+    if (done) return TESS_OK;
+    TESS_TRY(cmd_parse(c, argc, argv, &rest));
+    return c->run(rest, argv);
 }
 
 static tess_status run(int argc, char **argv)

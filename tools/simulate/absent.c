@@ -30,22 +30,18 @@ tess_status cmd_simulation_run(const tess_simulation *s, int argc, char **argv)
     return absent("--machine");
 }
 
-static tess_status run(int argc, char **argv)
+/* Says so before options are looked at, which are of another build. */
+static tess_status begin(int argc, char **argv, bool *done)
 {
-    (void)argc, (void)argv;
-    return absent("simulate");
+    (void)argc, (void)done;
+    return absent(argv[0]);
 }
 
-static tess_status no_place(int argc, char **argv)
-{
-    (void)argc, (void)argv;
-    return absent("place");
-}
-
-const command cmd_place = {
-    "place", "place",  "Finds the fastest placement on a machine that is not here: not in this build.",
-    NULL,    no_place, CMD_ALL_RANKS};
-const tess_config_use cmd_simulate_use = {"", NULL};
-const command cmd_simulate = {
-    "simulate", "simulate", "Makes training steps on a machine that is not here: not in this build.",
-    NULL,       run,        CMD_ALL_RANKS};
+const command cmd_place = {.name = "place",
+                           .usage = "place",
+                           .summary = "Finds the fastest placement on a machine that is not here: not in this build.",
+                           .begin = begin};
+const command cmd_simulate = {.name = "simulate",
+                              .usage = "simulate",
+                              .summary = "Makes training steps on a machine that is not here: not in this build.",
+                              .begin = begin};

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum { FOLD = CMD_MACHINE_OPTIONS, STEPS, TRACE, SWEEP, OPTIONS_COUNT };
-static const option OPTIONS[OPTIONS_COUNT] = {
+static option options[OPTIONS_COUNT] = {
     CMD_ELSEWHERE,
     [FOLD] = {"--fold", "data,tensor",
               "one rank is simulated for all that have the same to do: of data parallelism, of "
@@ -26,19 +26,8 @@ static const option OPTIONS[OPTIONS_COUNT] = {
     [SWEEP] = {"--sweep", "KEY=V,V,... [KEY=...]",
                "simulate every combination of these values, and name the best that fits", NULL}};
 
-static void help(FILE *out)
-{
-    cmd_option_help(OPTIONS, OPTIONS_COUNT, out);
-    fputs(
-        "\nThe machine is nodes with cores, GPUs, RAM and a drive, and a network between them; docs/simulate.md says\n"
-        "what its file has, and how far the figures can be trusted. Keys are set as for train. Nothing of the model "
-        "is\n"
-        "loaded or computed.\n",
-        out);
-}
-
 static const char *const required[] = {"model", NULL};
-const tess_config_use cmd_simulate_use = {
+static const tess_config_use use = {
     "model seed deterministic data.seq_length train_batch_size train_micro_batch_size_per_gpu "
     "gradient_accumulation_steps optimizer optimizer_states gradient_clipping bf16 fp16 amp torch_autocast memory "
     "zero_optimization aio activation_checkpointing parallel output trace",
@@ -335,17 +324,18 @@ tess_status cmd_simulation_read(const option *o, tess_simulation *s)
     return TESS_OK;
 }
 
-static tess_status run(int argc, char **argv)
+static tess_status begin(int argc, char **argv, bool *done)
 {
-    option options[OPTIONS_COUNT];
-    char *trace = NULL;
-    int rest;
-    double steps = 2;
-    memcpy(options, OPTIONS, sizeof options);
     TESS_TRY(check_alone());
     TESS_TRY(hold_pipes(argc, argv));
-    if (cmd_sweeps(argc, argv)) return cmd_sweep(argc, argv);
-    TESS_TRY(cmd_parse(options, OPTIONS_COUNT, argc, argv, &rest));
+    *done = cmd_sweeps(argc, argv);
+    return *done ? cmd_sweep(argc, argv) : TESS_OK;
+}
+
+static tess_status run(int rest, char **argv)
+{
+    char *trace = NULL;
+    double steps = 2;
     TESS_TRY(cmd_whole_number(&options[STEPS], 1, 1e6, &steps));
     TESS_TRY(cmd_trace(&options[TRACE], &trace));
     if (trace) argv[1 + rest++] = trace; /* one more KEY=VALUE, in a place that the option left free */
@@ -363,10 +353,18 @@ done:
     return status;
 }
 
-const command cmd_simulate = {"simulate",
-                              "simulate CONFIG.json [KEY=VALUE ...] --machine FILE [--nodes N] [--ranks-per-node N] "
-                              "[--fold data,tensor] [--steps N] [--trace A:B] [--sweep KEY=V,V,...]",
-                              "Makes training steps on a machine that is not here, and prints what they take there.",
-                              help,
-                              run,
-                              CMD_ALL_RANKS};
+const command cmd_simulate = {
+    .name = "simulate",
+    .usage = "simulate CONFIG.json [KEY=VALUE ...] --machine FILE [--nodes N] [--ranks-per-node N] "
+             "[--fold data,tensor] [--steps N] [--trace A:B] [--sweep KEY=V,V,...]",
+    .summary = "Makes training steps on a machine that is not here, and prints what they take there.",
+    CMD_OPTIONS(options),
+    .more =
+        "The machine is nodes with cores, GPUs, RAM and a drive, and a network between them; docs/simulate.md says\n"
+        "what its file has, and how far the figures can be trusted. Keys are set as for train. Nothing of the model "
+        "is\n"
+        "loaded or computed.\n",
+    .use = &use,
+    .begin = begin,
+    .run = run,
+    .ranks = CMD_ALL_RANKS};

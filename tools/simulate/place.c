@@ -9,19 +9,9 @@
 #include <string.h>
 
 enum { SIMULATE = CMD_MACHINE_OPTIONS, OPTIONS_COUNT };
-static const option OPTIONS[OPTIONS_COUNT] = {
+static option options[OPTIONS_COUNT] = {
     CMD_ELSEWHERE, [SIMULATE] = {"--simulate", "K",
                                  "simulate the K best as well, and name the best of these; 0 if not given", NULL}};
-
-static void help(FILE *out)
-{
-    cmd_option_help(OPTIONS, OPTIONS_COUNT, out);
-    fputs("\nTried are data x tensor x pipeline, the order of a pipeline, ZeRO's stages, the micro-batch, "
-          "recomputation,\n"
-          "and, where nothing fits, states and weights in RAM and on a drive. train_batch_size stays, and so do the\n"
-          "settings behind CONFIG.json. The last line has the keys of the best one.\n",
-          out);
-}
 
 /* ---- candidates ---- */
 
@@ -234,15 +224,12 @@ static tess_status tell(const int order[MOST], int fit)
     return TESS_OK;
 }
 
-static tess_status run(int argc, char **argv)
+static tess_status run(int rest, char **argv)
 {
     enum { MORE = 3 }; /* arguments */
-    option options[OPTIONS_COUNT];
     tess_simulation simulation = {0};
     double best = 0;
-    int rest, order[MOST], fit = 0;
-    memcpy(options, OPTIONS, sizeof options);
-    TESS_TRY(cmd_parse(options, OPTIONS_COUNT, argc, argv, &rest));
+    int order[MOST], fit = 0;
     TESS_TRY(cmd_whole_number(&options[SIMULATE], 0, 64, &best));
     TESS_TRY(cmd_simulation_read(options, &simulation));
     search.ranks = tess_ranks(), search.here = simulation.ranks_here;
@@ -261,9 +248,13 @@ static tess_status run(int argc, char **argv)
 }
 
 const command cmd_place = {
-    "place",
-    "place CONFIG.json [KEY=VALUE ...] --machine FILE [--nodes N] [--ranks-per-node N] [--simulate K]",
-    "Finds the fastest placement of a run on a machine that is not here.",
-    help,
-    run,
-    CMD_ALL_RANKS};
+    .name = "place",
+    .usage = "place CONFIG.json [KEY=VALUE ...] --machine FILE [--nodes N] [--ranks-per-node N] [--simulate K]",
+    .summary = "Finds the fastest placement of a run on a machine that is not here.",
+    CMD_OPTIONS(options),
+    .more = "Tried are data x tensor x pipeline, the order of a pipeline, ZeRO's stages, the micro-batch, "
+            "recomputation,\n"
+            "and, where nothing fits, states and weights in RAM and on a drive. train_batch_size stays, and so do the\n"
+            "settings behind CONFIG.json. The last line has the keys of the best one.\n",
+    .run = run,
+    .ranks = CMD_ALL_RANKS};
