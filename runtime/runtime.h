@@ -534,6 +534,10 @@ void tess_profile_reset(void);
 /* Stores the counts since then. */
 void tess_profile_read(tess_profile *p);
 
+/* Returns the matrix flops of the tasks that ran since the counts were reset, and the seconds within their bodies; of
+ * codelets whose tasks do as much as was chosen, none. With a GPU the seconds are 0, unless StarPU's times are kept. */
+void tess_profile_work(double *flops, double *seconds);
+
 /* Bodies of one codelet with the same work. */
 typedef struct tess_profile_shape {
     const char *name; /* codelet */

@@ -72,6 +72,7 @@ struct tess_codelet_state {
     struct tess_tally tally[TESS_MAX_WORKERS];
     struct tess_shape shape[TESS_PROFILE_SHAPES_OF_ONE];
     int shapes;
+    atomic_bool chosen; /* a task of its does as much as another chose */
     struct tess_codelet_state *next;
 };
 /* All codelets that were submitted since the start. */

@@ -57,6 +57,7 @@ static void count_shape(const tess_task *t, double seconds, uint64_t tasks)
 static void count_task(struct tess_tally *tally, const tess_task *t)
 {
     const tess_cost cost = tess_task_cost(t);
+    if (t->choice) t->cl->state->chosen = true;
     tally->tasks++;
     tally->flops += cost.flops;
     tally->bytes += cost.flops > 0 ? cost.passes : cost.bytes;
@@ -156,6 +157,17 @@ void tess_profile_read(tess_profile *p)
     if (times) p->around /= (double)times;
     p->idle = p->wall * tess_starved_workers() - p->busy - p->waiting - p->scheduling;
     qsort(p->row, (size_t)p->rows, sizeof p->row[0], longest_first);
+}
+
+void tess_profile_work(double *flops, double *seconds)
+{
+    *flops = *seconds = 0;
+    for (const struct tess_codelet_state *s = tess_codelets; s; s = s->next) {
+        double done = 0, busy = 0; /* who helped with a body has no flops of it */
+        for (int w = 0; w < TESS_MAX_WORKERS && !s->chosen; w++)
+            if (counts(w)) done += s->tally[w].flops, busy += s->tally[w].busy;
+        if (done > 0) *flops += done, *seconds += busy;
+    }
 }
 
 int tess_profile_shapes(tess_profile_shape out[TESS_PROFILE_SHAPES])

@@ -4,14 +4,15 @@
  *
  *     ramp(i) = ln(i+1)/ln(N) for warmup_type log, i/N for linear.
  *
- * And the report of a run: its file and its lines. */
+ * And the report of a run: its file, its lines, and which rank they call slow. */
 #define CHECK_MAIN
 #include "models/text/base/directories.h"
 #include "models/train/config/config.h"
 #include "models/train/loop/schedule_impl.h"
-#include "models/train/report/report.h"
+#include "models/train/report/pace.h"
 #include "runtime/runtime.h"
 #include "tests/check.h"
+#include "tests/models/notes.h"
 #include <errno.h>
 #include <jansson.h>
 #include <signal.h>
@@ -384,6 +385,92 @@ TEST(metrics_hold_one_object_a_step)
     tess_dirs_remove(c.output, strlen(dir));
     CHECK(access(dir, F_OK) != 0);
     tess_config_free(&c);
+}
+
+/* ---- ranks that are slow ---- */
+
+enum { PACED = 4 };
+
+static struct pace_said {
+    tess_pace *pace;
+    int64_t step;
+    int rank; /* -1: none was said to be slow behind the last step */
+    double rate;
+} paced;
+
+/* Each rank's flops come from the work beside it; seconds: of a step, in which rank r is `slower[r]` times as long in
+ * its bodies as rank 0 is at first. */
+static const char *pace_steps(int steps, double seconds, const double slower[PACED])
+{
+    notes_begin();
+    for (int k = 0; k < steps; k++) {
+        int64_t count[2 * PACED];
+        for (int r = 0; r < PACED; r++) count[2 * r] = 1000000000, count[2 * r + 1] = (int64_t)(1e8 * slower[r]);
+        tess_step_report s = {.step = paced.step};
+        tess_pace_step(paced.pace, count, 100 + seconds * (double)paced.step++, &s);
+        paced.rank = s.slow_rate > 0 ? s.slow_rank : -1;
+        paced.rate = s.slow_rate;
+    }
+    return notes_read();
+}
+
+static void pace_begin(const double flops[PACED])
+{
+    tess_pace_rank rank[PACED];
+    for (int r = 0; r < PACED; r++) {
+        rank[r] = (tess_pace_rank){.flops = flops[r]};
+        snprintf(rank[r].host, sizeof rank[r].host, "node%d", r);
+    }
+    tess_pace_free(paced.pace);
+    paced = (struct pace_said){.pace = tess_pace_new(rank, PACED)};
+}
+
+TEST(a_slow_rank_is_named_when_it_begins_and_ends)
+{
+    const double same[PACED] = {5, 5, 5, 5}, even[PACED] = {1, 1.1, 0.95, 1}, slow[PACED] = {1, 1.1, 2, 1};
+    pace_begin(same);
+    CHECK_STR(pace_steps(50, 1, even), "");
+    CHECK_STR(pace_steps(25, 1, slow), ""); /* two windows, and a part */
+    CHECK_STR(pace_steps(10, 1, slow), "tessera: step 81: rank 2 on node2 computes at 0.50 of the others' rate\n");
+    CHECK_EQ(paced.rank, 2);
+    CHECK_NEAR(paced.rate, 0.5, 1e-6);
+    CHECK_STR(pace_steps(40, 1, slow), ""); /* once */
+    CHECK_EQ(paced.rank, 2);
+    CHECK_STR(pace_steps(45, 1, even), "tessera: step 161: rank 2 on node2 computes as fast as it should again\n");
+    CHECK_EQ(paced.rank, -1);
+    pace_begin(same); /* from its first step on; steps that are longer than a window */
+    CHECK_STR(pace_steps(3, 60, slow), "");
+    CHECK_STR(pace_steps(1, 60, slow), "tessera: step 4: rank 2 on node2 computes at 0.50 of the others' rate\n");
+}
+
+TEST(ranks_that_are_slow_together_or_for_a_moment_are_not_named)
+{
+    const double same[PACED] = {5, 5, 5, 5}, even[PACED] = {1, 1, 1, 1}, all[PACED] = {3, 3.2, 3, 2.8},
+                 slow[PACED] = {1, 1, 1, 9}, little[PACED] = {1, 1.25, 1, 1}, gpus[PACED] = {0, 0, 0, 0};
+    pace_begin(same);
+    CHECK_STR(pace_steps(50, 1, even), "");
+    CHECK_STR(pace_steps(50, 1, all), "");
+    for (int k = 0; k < 10; k++) {
+        CHECK_STR(pace_steps(9, 1, slow), "");
+        CHECK_STR(pace_steps(22, 1, even), "");
+    }
+    CHECK_STR(pace_steps(50, 1, little), "");
+    CHECK_STR(pace_steps(50, 1, gpus), ""); /* whose seconds are not known */
+    CHECK_EQ(paced.rank, -1);
+}
+
+/* A rank that is alone with its work is held to its own rate at the beginning. */
+TEST(a_rank_with_work_of_its_own_that_goes_slow_is_named)
+{
+    const double own[PACED] = {4, 5, 6, 7}, first[PACED] = {1, 4, 2, 1}, all[PACED] = {3, 12, 6, 3},
+                 slow[PACED] = {1, 8, 2, 1};
+    pace_begin(own);
+    CHECK_STR(pace_steps(50, 1, first), "");
+    CHECK_STR(pace_steps(50, 1, all), "");
+    CHECK_STR(pace_steps(50, 1, slow),
+              "tessera: step 131: rank 1 on node1 computes at 0.50 of its rate at the beginning, beside the others'\n");
+    CHECK_EQ(paced.rank, 1);
+    tess_pace_free(paced.pace);
 }
 
 TEST(an_output_that_cannot_be_written)

@@ -300,6 +300,34 @@ TEST(fields_within_others_are_not_the_steps)
     json_decref(runs);
 }
 
+TEST(slow_ranks_stand_in_the_page)
+{
+    fresh();
+    mkdir("paced", 0777);
+    FILE *f = fopen("paced/metrics.jsonl", "w");
+    for (int k = 1; k <= 9; k++) {
+        fprintf(f, "{\"step\":%d,\"loss\":1,\"seconds\":1", k);
+        if (k >= 3 && k <= 6) fprintf(f, ",\"slow_rank\":%d,\"slow_rate\":0.%d", k < 6 ? 1 : 0, k);
+        fputs("}\n", f);
+    }
+    fclose(f);
+    DONE("report", "paced");
+    json_t *runs = runs_of("paced/report.html");
+    const json_t *means = json_object_get(run_of(runs, 0), "mean");
+    for (size_t i = 0; i < 9; i++) {
+        const json_t *rank = json_array_get(json_object_get(means, "slow_rank"), i);
+        CHECK_EQ(json_is_number(rank) ? (int)json_number_value(rank) : -1, i < 2 || i > 5 ? -1 : i < 5 ? 1 : 0);
+    }
+    json_decref(runs);
+    if (!browser_found()) return;
+    browser_open("paced/report.html",
+                 "return {text: document.getElementById('slow').innerText.replace(/\\s+/g, ' ')};");
+    CHECK_STR(ran.err, "");
+    json_t *look = browser_result("wide");
+    CHECK_HAS(json_string_value(json_object_get(look, "text")), "rank 1 3 to 5 30.0% rank 0 6 to 6 60.0%");
+    json_decref(look);
+}
+
 TEST(runs_stand_side_by_side)
 {
     fresh();

@@ -2,12 +2,14 @@
 #include "models/train/report/measure.h"
 #include "models/train/rates/mfu.h"
 #include "models/train/rates/yardstick.h"
+#include <stdlib.h>
+#include <unistd.h>
 
 void tess_measure_begin(tess_measure *m, tess_dtype t, double flops)
 {
     double sum[] = {tess_yardstick_best(t), tess_mfu_limit(t, tess_cores(), tess_gpus()), flops};
     tess_ranks_sum(sum, 3);
-    *m = (tess_measure){.dtype = t, .yardstick = sum[0], .limit = sum[1], .flops = sum[2]};
+    *m = (tess_measure){.dtype = t, .yardstick = sum[0], .limit = sum[1], .own = flops, .flops = sum[2]};
 }
 
 double tess_measure_mfu(tess_measure *m, double seconds)
@@ -29,25 +31,44 @@ static void count_disk(tess_measure *m, tess_tier_report *r)
     m->disk_written = written;
 }
 
-/* What all ranks sent each other. */
-static uint64_t count_sent(tess_measure *m)
+/* What all ranks sent each other, and, told by the same message, what each of them did. */
+static void count_ranks(tess_measure *m, double now, tess_step_report *s)
 {
+    const int ranks = m->pace ? tess_ranks() : 0, mine = 1 + 2 * tess_rank();
+    int64_t *count = tess_alloc((size_t)(1 + 2 * ranks) * sizeof *count);
     uint64_t sent, received;
+    double worked, busy;
     tess_message_traffic(&sent, &received);
-    int64_t bytes = (int64_t)(sent - m->sent);
-    m->sent = sent;
-    tess_ranks_sum_counts(&bytes, 1);
-    return (uint64_t)bytes;
+    tess_profile_work(&worked, &busy);
+    count[0] = (int64_t)(sent - m->sent);
+    if (ranks) count[mine] = (int64_t)(worked - m->worked), count[mine + 1] = (int64_t)(1e9 * (busy - m->busy));
+    m->sent = sent, m->worked = worked, m->busy = busy;
+    tess_ranks_sum_counts(count, 1 + 2 * ranks);
+    s->sent_bytes = (uint64_t)count[0];
+    if (ranks && !tess_rank()) tess_pace_step(m->pace, count + 1, now, s);
+    free(count);
+}
+
+static tess_pace *pace_of_ranks(double flops)
+{
+    tess_pace_rank mine = {.flops = flops}, *all = tess_alloc((size_t)tess_ranks() * sizeof *all);
+    gethostname(mine.host, sizeof mine.host - 1);
+    tess_ranks_gather(&mine, sizeof mine, all);
+    tess_pace *p = tess_pace_new(all, tess_ranks());
+    free(all);
+    return p;
 }
 
 void tess_measure_start(tess_measure *m)
 {
     tess_tier_report before;
     uint64_t received;
+    if (!m->pace && tess_ranks() > 1) m->pace = pace_of_ranks(m->own);
     count_disk(m, &before);
     tess_gpu_traffic(&before.read_bytes, &before.write_bytes);
     tess_gpu_waited();
     tess_message_traffic(&m->sent, &received);
+    tess_profile_work(&m->worked, &m->busy);
 }
 
 void tess_measure_step(tess_measure *m, double seconds, int64_t tokens, double used, tess_step_report *s)
@@ -63,7 +84,7 @@ void tess_measure_step(tess_measure *m, double seconds, int64_t tokens, double u
     count_disk(m, &s->tier[TESS_TIER_DISK]);
     tess_gpu_traffic(&s->tier[TESS_TIER_GPU].read_bytes, &s->tier[TESS_TIER_GPU].write_bytes);
     s->tier[TESS_TIER_GPU].wait_seconds = tess_gpu_waited();
-    s->sent_bytes = count_sent(m);
+    count_ranks(m, tess_seconds(), s);
 }
 
 void tess_measure_keep(const tess_measure *m)

@@ -1,13 +1,15 @@
 /* What a step takes: its share of the machine's matrix rate, and what it moved between tiers and ranks. */
 #ifndef TESS_MEASURE_H
 #define TESS_MEASURE_H
-#include "models/train/report/report.h"
+#include "models/train/report/pace.h"
 
 typedef struct tess_measure {
     tess_dtype dtype;                       /* of the matrices */
-    double flops, yardstick, limit;         /* of a step, and for its mfu: all ranks together */
+    double own, flops, yardstick, limit;    /* flops of this rank's part of a step; of all of it, and for its mfu */
     bool proved;                            /* a step was faster than the yardstick */
     uint64_t disk_read, disk_written, sent; /* so far */
+    double worked, busy;                    /* flops and seconds of bodies so far */
+    tess_pace *pace;                        /* NULL: there is one rank, or no step yet */
 } tess_measure;
 
 /* Begins with the flops of this rank's part of a step; all ranks call it. */

@@ -85,6 +85,7 @@ void tess_observer_finish(const tess_config *c)
 void tess_observer_close(tess_observer *o)
 {
     tess_measure_keep(&o->measure);
+    tess_pace_free(o->measure.pace);
     tess_report_close(o->report);
     tess_digests_file_drop(&o->digests);
     tess_tracing_close(&o->tracing);

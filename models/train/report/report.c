@@ -180,6 +180,7 @@ static void put_step(FILE *f, const tess_step_report *s)
     put_number(f, "model_tflops", s->model_tflops);
     put_number(f, "mfu", s->mfu);
     put_number(f, "sent_bytes", (double)s->sent_bytes);
+    if (s->slow_rate > 0) fprintf(f, ",\"slow_rank\":%d", s->slow_rank), put_number(f, "slow_rate", s->slow_rate);
     if (s->valid_loss) put_number(f, "valid_loss", *s->valid_loss);
     if (s->valid_loss && s->model && !s->preference && !tess_model_batch(s->model))
         put_number(f, "valid_perplexity", exp(*s->valid_loss));

@@ -37,6 +37,8 @@ typedef struct tess_step_report {
     const tess_task_number *task; /* what tasks came to, those of one together; NULL: none were */
     int task_numbers;             /* and how many these are */
     uint64_t sent_bytes;          /* between ranks, all of them together */
+    int slow_rank;                /* the one that computes slowest beside the others, */
+    double slow_rate;             /* at this share of their rate; 0: none is slow */
     tess_tier_report tier[TESS_TIER_COUNT];
 } tess_step_report;
 

@@ -1,0 +1,73 @@
+#!/bin/bash
+# By hand, three minutes: of two ranks one is slowed down, for real, as a machine that gives a core to someone else does; the
+# run says so once when it begins and once when it ends, and its files have it. Ranks that are slowed down alike are not named.
+#
+#     tests/mpi/slow_rank.sh [BUILD DIR]
+set -eu
+build=$(realpath "${1:-build}")
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 STARPU_NCPU=1 STARPU_SILENT=1 STARPU_WORKERS_NOBIND=1
+out=$(mktemp -d) mpirun='' slows=''
+trap 'kill $slows $mpirun 2>/dev/null || true; wait; rm -rf "$out"' EXIT
+cd "$out"
+for ((k = 0; k < 8; k++)); do echo "{\"input_ids\": [$(seq -s, $k $((k + 127)))]}"; done >ids.jsonl
+cat >run.json <<END
+{"model": {"model_type": "gpt2", "vocab_size": 512, "n_layer": 2, "n_embd": 128, "n_head": 4, "n_positions": 128},
+ "data": {"train": "ids.jsonl", "seq_length": 128}, "train_batch_size": 2, "train_micro_batch_size_per_gpu": 1,
+ "steps": 10000000, "log_every": 1000000, "overwrite": true, "output": "out"}
+END
+begin() {
+    rm -rf out
+    mpirun --oversubscribe --bind-to none -n 2 "$build/tools/tessera" train run.json >said.txt 2>err.txt &
+    mpirun=$!
+    waits 5 steps
+    rank=()
+    for p in $(pgrep -P "$mpirun"); do
+        r=$(tr '\0' '\n' <"/proc/$p/environ" | sed -n 's/^OMPI_COMM_WORLD_RANK=//p')
+        [ -z "$r" ] || rank[r]=$p
+    done
+    sleep 12 # its rates at the beginning are known
+}
+steps() { [ "$(wc -l <out/metrics.jsonl)" -ge "$1" ]; } 2>/dev/null
+says() { grep -q "$1" err.txt; }
+waits() { # ARGUMENT WHAT
+    for ((k = 0; k < 300; k++)); do
+        "$2" "$1" && return
+        kill -0 $mpirun 2>/dev/null || break
+        sleep 1
+    done
+    echo "it did not come to: $2 $1"
+    cat err.txt
+    exit 1
+}
+slow() { # PID...: half of the time they stand still
+    while kill -STOP "$@" && sleep .03 && kill -CONT "$@" && sleep .03; do :; done 2>/dev/null &
+    slows=$!
+}
+alike() {
+    kill $slows
+    wait $slows 2>/dev/null || true
+    slows=''
+    kill -CONT "${rank[@]}"
+}
+end() {
+    kill -USR1 $mpirun
+    wait $mpirun || { cat err.txt; exit 1; }
+    mpirun=''
+}
+begin
+slow "${rank[1]}"
+waits 'rank 1 on .* computes at' says
+alike
+waits 'rank 1 on .* as fast as it should again' says
+end
+[ "$(grep -c 'rank [01] on' err.txt)" = 2 ] || { echo "not two lines:"; cat err.txt; exit 1; }
+grep -q '"slow_rank":1,"slow_rate":0' out/metrics.jsonl || { echo "metrics.jsonl has nothing of it"; exit 1; }
+grep -q '"slow_rank":\[' out/report.html || { echo "report.html has nothing of it"; exit 1; }
+grep 'rank 1 on' err.txt
+begin
+slow "${rank[@]}"
+sleep 45
+alike
+end
+if grep 'rank [01] on' err.txt; then echo "slow alike, but named"; exit 1; fi
+echo "slow alike for 45 s: none is named"
