@@ -23,8 +23,8 @@ static struct {
     bool drawn, runs; /* it stands there; the thread is to go on */
     const char *what;
     double total, begun;
-    int depth;  /* begun and not ended: what is within another shows that */
-    FILE *live; /* where a line stands that has no end yet; NULL: there is none */
+    atomic_int depth; /* begun and not ended: what is within another shows that */
+    FILE *live;       /* where a line stands that has no end yet; NULL: there is none */
 } bar = {.lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, .ended = PTHREAD_COND_INITIALIZER};
 static _Atomic uint64_t done; /* in units of the total */
 
@@ -128,6 +128,11 @@ void tess_bar_begin(const char *what, double total)
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the main thread's */
     if (pthread_create(&bar.thread, NULL, watch, NULL)) bar.runs = false;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+bool tess_bar_stands(void)
+{
+    return bar.depth > 0;
 }
 
 void tess_bar_step(double more)

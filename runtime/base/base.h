@@ -15,4 +15,10 @@ void tess_self_ends_by(void (*end_all)(int status));
  * nothing stands any more. */
 enum { TESS_ROW_EMPTY, TESS_ROW_BAR, TESS_ROW_LINE, TESS_ROW_LAST };
 extern atomic_int tess_row;
+
+/* Returns whether a bar has begun and not ended, on a terminal or not: whoever has much to do alone has one. */
+bool tess_bar_stands(void);
+/* Returns how many waits for other ranks, in what all call together, have begun or ended: it is odd while one goes on.
+ * Any thread may call it. */
+unsigned tess_ranks_turns(void);
 #endif

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 static struct {
     int rank, ranks;
     MPI_Comm main, here; /* the main threads' own: of all ranks, of this machine's */
+    atomic_uint turns;   /* waits begun, and ended */
 } all;
 
 MPI_Comm tess_messages_comm = MPI_COMM_NULL;
@@ -129,14 +131,20 @@ void tess_together_close(void)
 /* One rank may have much to do before the others hear of it: they leave it the cores meanwhile. */
 static void wait_for(MPI_Request *r)
 {
-    for (int idle = 0, done = 0;; idle++) {
-        MPI_Test(r, &done, MPI_STATUS_IGNORE);
-        if (done) return;
+    int done = 0;
+    all.turns++;
+    for (int idle = 0; MPI_Test(r, &done, MPI_STATUS_IGNORE), !done; idle++) {
         if (idle < 64)
             sched_yield();
         else
             usleep(idle < 1024 ? 20 : 500);
     }
+    all.turns++;
+}
+
+unsigned tess_ranks_turns(void)
+{
+    return all.turns;
 }
 
 void tess_together_reduce(void *x, int n, tess_reduction how)

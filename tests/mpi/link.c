@@ -3,6 +3,8 @@
  *
  *     link PID MILLISECONDS PERCENT MBIT      until it gets a signal; PID is a process in the other namespace
  *
+ * With CUT="15 20" in the environment nothing passes for 20 s, 15 s after its beginning (cut_link.sh).
+ *
  * Says then how many packets it carried, how many it lost as asked, and how many found its queue full. */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,6 +36,7 @@ static struct way {
     uint64_t carried, lost, full;
 } way[2];
 static double delay, loss, rate; /* seconds, a share, bytes a second */
+static double cut, mended;       /* when, on the clock */
 static volatile sig_atomic_t stops;
 
 static void stop(int signal)
@@ -83,7 +86,7 @@ static void take(struct way *w)
         if (n <= 0) return;
         if (!room) {
             w->full++;
-        } else if (dice() < loss) {
+        } else if ((t >= cut && t < mended) || dice() < loss) {
             w->lost++;
         } else {
             w->free = (w->free > t ? w->free : t) + (double)n / rate;
@@ -111,6 +114,9 @@ int main(int argc, char **argv)
     char path[64];
     if (argc != 5) return fprintf(stderr, "usage: link PID MILLISECONDS PERCENT MBIT\n"), 2;
     delay = 1e-3 * atof(argv[2]), loss = 1e-2 * atof(argv[3]), rate = 1e6 / 8 * atof(argv[4]);
+    double after = 0, lasts = 0;
+    if (getenv("CUT")) sscanf(getenv("CUT"), "%lf %lf", &after, &lasts);
+    cut = now() + after, mended = cut + lasts;
     snprintf(path, sizeof path, "/proc/%s/ns/net", argv[1]);
     const int here = device(), other = open(path, O_RDONLY | O_CLOEXEC);
     if (other < 0 || setns(other, CLONE_NEWNET)) die(path);

@@ -10,8 +10,10 @@ if [ "${1:-}" = --joined ]; then # in the near namespace: PROGRAM MILLISECONDS P
     shift 5
     hostname near
     ip link set dev lo up
+    retries='[ -z "${RETRIES:-}" ] || echo $RETRIES >/proc/sys/net/ipv4/tcp_retries2' # of a packet that is not answered
+    eval "$retries"
     rm -f ready agent
-    unshare --net --uts sh -c 'hostname far && ip link set dev lo up && echo >ready && exec sleep 1000000' &
+    unshare --net --uts sh -c "$retries"'; hostname far && ip link set dev lo up && echo >ready && exec sleep 1000000' &
     far=$!
     trap 'kill $far; wait 2>/dev/null' EXIT
     until [ -e ready ]; do sleep .05; done
