@@ -281,8 +281,10 @@ typedef struct tess_local {
 } tess_local;
 
 typedef struct tess_step_conf {
-    bool train;    /* it has a backward pass and an update; else it is a forward pass alone */
-    int64_t micro; /* micro-batches of B sequences in a step, over all ranks; 0: one for each data-parallel rank */
+    bool train;         /* it has a backward pass and an update; else it is a forward pass alone */
+    int64_t micro;      /* micro-batches of B sequences in a step, over all ranks; 0: one for each data-parallel rank */
+    const char *shares; /* what part of them each data-parallel rank has, a number for each with commas between, such as
+                           "2,1"; NULL: all have as many. Borrowed while the step lives */
     tess_optimizer optimizer; /* tess_adamw(), ... */
     tess_local local;
     int recompute_every; /* activation checkpointing: only every n-th block's input is kept; 0: all activations are */

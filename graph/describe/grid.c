@@ -1,5 +1,7 @@
 /* Who owns what: the functions from a tile to a rank that the placements of a model over ranks are. */
 #include "graph/describe/param.h"
+#include <stdlib.h>
+#include <string.h>
 
 enum {
     FEW = 16,        /* slices of any tile: more ranks take turns, tile by tile, and none has more messages */
@@ -23,6 +25,32 @@ static int64_t slices_for(int64_t data, int64_t elements)
     if (data <= most) return data;
     while (slices * 2 <= most && slices * 2 <= data) slices *= 2;
     return slices;
+}
+
+int64_t tess_shares_sum(const char *shares, int n)
+{
+    enum { MOST = 10000 };
+    int64_t sum = 0;
+    for (int d = 0; d < n; d++) {
+        char *end;
+        const long share = strtol(shares, &end, 10);
+        if (end == shares || share < 1 || share > MOST || *end != (d + 1 < n ? ',' : 0)) return 0;
+        sum += share;
+        shares = end + 1;
+    }
+    return sum;
+}
+
+void tess_grid_share(const tess_grid *g, const tess_step_conf *c, int d, int64_t *first, int64_t *count)
+{
+    const int64_t micro = c->micro > 0 ? c->micro : tess_grid_batches(g),
+                  sum = c->shares ? tess_shares_sum(c->shares, g->data) : 0;
+    *count = micro / tess_grid_batches(g);
+    *first = *count * (d / g->sequence);
+    if (!sum) return;
+    const char *share = c->shares;
+    for (*first = 0; d-- > 0; share = strchr(share, ',') + 1) *first += micro / sum * strtol(share, NULL, 10);
+    *count = micro / sum * strtol(share, NULL, 10);
 }
 
 void tess_grid_experts(const tess_grid *g, int64_t experts, int d, int64_t *first, int64_t *end)

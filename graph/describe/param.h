@@ -195,12 +195,8 @@ static inline int tess_grid_sequence(const tess_grid *g)
 {
     return tess_grid_data(g) % g->sequence;
 }
-/* Stores which of the step's micro-batches are this rank's. */
-static inline void tess_grid_share(const tess_grid *g, int64_t micro, int64_t *first, int64_t *count)
-{
-    *count = micro / tess_grid_batches(g);
-    *first = *count * (tess_grid_data(g) / g->sequence);
-}
+/* Stores which of a step's micro-batches place d of the data dimension has: as many as the others, or its share. */
+void tess_grid_share(const tess_grid *g, const tess_step_conf *c, int d, int64_t *first, int64_t *count);
 
 /* A slice of a parameter's tile: whole rows, owned by a place of the data dimension. */
 typedef struct tess_slice {

@@ -88,7 +88,9 @@ tess_use tess_param_grad(tess_lower *L, const tess_tensor *p, int64_t tile, bool
 static int64_t leaf_number(const tess_lower *L, int d, int64_t k, int64_t piece)
 {
     const int64_t ranks = L->grid->sequence;
-    return (d / ranks * L->micros + k) * ranks * L->cut.pieces + tess_span_at(&L->cut, d % ranks, piece, L->cut.pieces);
+    int64_t first, micros;
+    tess_grid_share(L->grid, L->conf, d, &first, &micros);
+    return (first + k) * ranks * L->cut.pieces + tess_span_at(&L->cut, d % ranks, piece, L->cut.pieces);
 }
 
 /* A leaf joins the nodes before it. */
@@ -150,15 +152,17 @@ static int levels_of(const tess_lower *L, const tess_tensor *p, int d, int near,
 {
     const bool apart = L->grid->sequence > 1;
     const int64_t runs = L->cut.zigzag ? 2 : 1, leaves = L->cut.pieces / runs; /* of a micro-batch */
+    int64_t before, micros;
     int n = 0;
+    tess_grid_share(L->grid, L->conf, d, &before, &micros);
     level[0] = 0, first[0] = d;
     if (!in_tree(L, p)) {
         while (1 << level[0] < near) level[0]++;
         return 1;
     }
-    for (int64_t k = 0; k < (apart ? L->micros * runs : 1); k++) {
+    for (int64_t k = 0; k < (apart ? micros * runs : 1); k++) {
         int64_t at = leaf_number(L, d, k / runs, k % runs * leaves);
-        const int more = tess_grid_groups(at, apart ? leaves : L->micros * L->cut.pieces * near, level + n);
+        const int more = tess_grid_groups(at, apart ? leaves : micros * L->cut.pieces * near, level + n);
         for (int i = n; i < n + more; at += (int64_t)1 << level[i++]) first[i] = at;
         n += more;
     }
@@ -298,8 +302,8 @@ static int adds_near(const tess_lower *L, const tess_tensor *p, int64_t j)
                      : machine == 1 && group < L->grid->data && !L->grid->narrow ? group
                                                                                  : machine;
     const bool large = tess_tile_bytes(p->held->tile[j].gradient) >= 2 * (size_t)L->g->near_bytes,
-               whole =
-                   !(near & (near - 1)) && !(in_tree(L, p) && (L->micros & (L->micros - 1) || L->grid->sequence > 1));
+               whole = !L->conf->shares && !(near & (near - 1)) &&
+                       !(in_tree(L, p) && (L->micros & (L->micros - 1) || L->grid->sequence > 1));
     return large && whole && near <= SENDERS ? near : 1;
 }
 

@@ -202,7 +202,7 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     const tess_grid *grid = &g->conf.grid;
     tess_lower L = {
         .g = g, .p = tess_program_new(), .conf = conf, .grid = grid, .dtype = g->conf.dtype, .output = output};
-    tess_grid_share(grid, conf->micro, &L.micro0, &L.micros);
+    tess_grid_share(grid, conf, tess_grid_data(grid), &L.micro0, &L.micros);
     int64_t row_tiles;
     L.cut = tess_lower_spans(output, conf->deterministic, &row_tiles);
     L.row_tiles = (int)row_tiles;
@@ -224,7 +224,7 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     else if (conf->layout.by_layer && (agree || conf->deterministic) && conf->train)
         layer_by_layer(&L, wanted);
     else
-        batch_by_batch(&L, wanted, L.micros > 1 && !conf->deterministic ? put : NULL);
+        batch_by_batch(&L, wanted, L.micros > 1 && !conf->deterministic && !conf->shares ? put : NULL);
     tess_tile *norm = conf->train && !conf->keep_gradients ? tess_lower_norm(&L) : NULL;
     free(put);
     free(wanted);

@@ -255,7 +255,8 @@ void tess_lower_count(tess_lower *L, const bool *wanted)
             if (wanted[k]) count_uses(L, L->g->node[k], others);
     for (int k = 0; k < L->g->params; k++) L->alone[L->g->param[k]->id] = L->growing[L->g->param[k]->id][0] == 1;
     /* From stage 2 on no rank keeps a whole gradient from micro-batch to micro-batch, if one rule makes it. */
-    bool early = L->grid->stage >= 2 && L->micros > 1 && !L->conf->deterministic && !L->conf->layout.by_layer;
+    bool early = L->grid->stage >= 2 && L->micros > 1 && !L->conf->deterministic && !L->conf->layout.by_layer &&
+                 !L->conf->shares;
     for (int k = 0; k < L->g->params && early && !L->conf->keep_gradients; k++) {
         const tess_tensor *p = L->g->param[k];
         L->early[p->id] =

@@ -144,7 +144,7 @@ static tess_status check_bits(const tess_graph *g, const struct tess_spans *s, c
     enum { MOST_LEAVES = 32 }; /* of a gradient that one rank holds until the step's end */
     const int ranks = g->conf.grid.sequence;
     int64_t first, micros, rows = s->rows;
-    tess_grid_share(&g->conf.grid, c->micro > 0 ? c->micro : tess_grid_batches(&g->conf.grid), &first, &micros);
+    tess_grid_share(&g->conf.grid, c, tess_grid_data(&g->conf.grid), &first, &micros);
     if (!c->deterministic || !c->train) return TESS_OK;
     if (!has_pieces(s->length, g->conf.tile_rows, ranks)) {
         while (rows > 0 && !has_pieces(s->length, rows, ranks)) rows -= SPAN_UNIT;

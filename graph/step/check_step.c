@@ -55,6 +55,30 @@ static tess_status check_local(const tess_graph *g, const tess_step_conf *c)
     return tess_error(TESS_INVALID, "local steps", "%lld, which is not there for %s", (long long)c->local.steps, what);
 }
 
+/* Ranks with other shares send what they send once a step: what goes in every micro-batch would not be met. */
+static tess_status check_shares(const tess_graph *g, const tess_step_conf *c, int64_t micro)
+{
+    const tess_grid *grid = &g->conf.grid;
+    const int64_t sum = tess_shares_sum(c->shares, grid->data);
+    const char *what = grid->stage == 3 && grid->data > 1
+                           ? "ZeRO's stage 3, whose weights all ranks gather together (2)"
+                       : grid->pipeline * grid->sequence > 1 ? "parallel.pipeline or .sequence (1)"
+                       : c->local.steps                      ? "parallel.local_steps (0)"
+                                                             : NULL;
+    for (int k = 0; k < g->nodes && !what; k++)
+        if (g->node[k]->op == &tess_op_route) what = "experts, whose balance each rank finds of its own rows";
+    if (what) return tess_error(TESS_INVALID, "shares", "\"%s\", which is not there for %s", c->shares, what);
+    if (!sum)
+        return tess_error(TESS_INVALID, "shares",
+                          "\"%s\", expected %d numbers from 1 on with commas between, one for each data-parallel rank",
+                          c->shares, grid->data);
+    if (micro % sum)
+        return tess_error(TESS_INVALID, "shares",
+                          "\"%s\", whose sum, %lld, does not divide %lld micro-batches (%lld would do)", c->shares,
+                          (long long)sum, (long long)micro, (long long)(micro + sum - micro % sum));
+    return TESS_OK;
+}
+
 tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c)
 {
     const tess_graph *g = output->g;
@@ -69,6 +93,7 @@ tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c)
             return tess_error(TESS_INVALID, "step", "keeps node %d (the graph has nodes 0 to %d)",
                               c->layout.keep ? c->layout.keep[k] : -1, output->g->nodes - 1);
     int64_t row_tiles;
+    if (c->shares) TESS_TRY(check_shares(g, c, micro));
     TESS_TRY(tess_check_sequence(output, c));
     TESS_TRY(tess_guests_check(g));
     tess_lower_spans(output, c->deterministic, &row_tiles);

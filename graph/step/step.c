@@ -50,7 +50,7 @@ tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_
     TESS_TRY(tess_check_step(output, conf));
     if (conf->train && output->kind != TESS_KIND_LOSS)
         return tess_error(TESS_INVALID, output->name, "is no loss (training needs the result of tess_cross_entropy)");
-    if (conf->micro > 0 && conf->micro % tess_grid_batches(&g->conf.grid))
+    if (conf->micro > 0 && !conf->shares && conf->micro % tess_grid_batches(&g->conf.grid))
         return tess_error(TESS_INVALID, "step", "%lld micro-batches cannot be divided evenly over %d ranks",
                           (long long)conf->micro, g->conf.grid.data);
     if (output->kind != TESS_KIND_LOSS && g->conf.grid.pipeline * g->conf.grid.tensor * g->conf.grid.sequence > 1)

@@ -88,7 +88,8 @@ static double find_used(tess_step *s, int64_t *at)
 static tess_status look_into(const tess_step *s, const tess_step_input *in, double loss)
 {
     int64_t used_at;
-    tess_step_conf conf = {.micro = s->conf.micro, .check_finite = true, .optimizer = s->conf.optimizer};
+    tess_step_conf conf = {
+        .micro = s->conf.micro, .shares = s->conf.shares, .check_finite = true, .optimizer = s->conf.optimizer};
     char where[48];
     snprintf(where, sizeof where, "step %lld", (long long)in->step + 1); /* as all that is said counts them */
     tess_step *check;

@@ -14,7 +14,7 @@ const tess_tensor *tess_step_targets(const tess_step *s, int loss)
 void tess_step_share(const tess_step *s, int64_t *first, int64_t *count)
 {
     int64_t from = 0, n = 0;
-    if (s && s->g) tess_grid_share(&s->g->conf.grid, s->conf.micro, &from, &n);
+    if (s && s->g) tess_grid_share(&s->g->conf.grid, &s->conf, tess_grid_data(&s->g->conf.grid), &from, &n);
     if (first) *first = from;
     if (count) *count = n;
 }

@@ -212,10 +212,12 @@ TEST(batch_sizes)
         "data-parallel ranks is 24 (leave out one of the three)");
     REFUSED_FOR(
         "{\"train_batch_size\": 7, \"gradient_accumulation_steps\": 2}", NULL, 1,
-        "run.json: train_batch_size: 7 is no multiple of gradient_accumulation_steps 2 x 1 data-parallel ranks");
+        "run.json: train_batch_size: 7 is no multiple of gradient_accumulation_steps 2 x 1 data-parallel ranks (8 "
+        "is)");
     REFUSED_FOR(
         "{\"train_batch_size\": 3}", NULL, 2,
-        "run.json: train_batch_size: 3 is no multiple of gradient_accumulation_steps 1 x 2 data-parallel ranks");
+        "run.json: train_batch_size: 3 is no multiple of gradient_accumulation_steps 1 x 2 data-parallel ranks (4 "
+        "is)");
     REFUSED("{\"steps\": 3}", "run.json: train_batch_size: missing, as are train_micro_batch_size_per_gpu and "
                               "gradient_accumulation_steps (two of the three fix the third)");
     REFUSED("{\"train_batch_size\": 0}", "run.json: train_batch_size: 0, expected a whole number from 1 to 1e+09 "
@@ -267,7 +269,8 @@ TEST(what_this_build_lacks)
             "run.json: parallel: tensor 2 x pipeline 1 ranks for a model, but 1 ranks run (start a multiple of 2)");
     REFUSED_FOR(
         "{\"train_batch_size\": 2, \"parallel\": {\"tensor\": 1}}", NULL, 3,
-        "run.json: train_batch_size: 2 is no multiple of gradient_accumulation_steps 1 x 3 data-parallel ranks");
+        "run.json: train_batch_size: 2 is no multiple of gradient_accumulation_steps 1 x 3 data-parallel ranks (3 "
+        "is)");
     REFUSED_SET("optimizer.params.bias_correction=false",
                 "command line: optimizer.params.bias_correction: false is not supported by this build, "
                 "expected true (of the moments in early steps; it is always on)");

@@ -70,6 +70,32 @@ TEST(a_base_in_few_bits_has_the_same_bits)
 #undef STORED
 }
 
+/* Ranks with other shares of the micro-batches add up the same tree; what is evaluated they have as many of. */
+TEST(shares_of_micro_batches_have_the_same_bits)
+{
+#define SIX "train_batch_size=6", "data.valid=" MODEL "tokens.bin", "eval_every=3"
+    setup("llama3");
+    DONE("train", "run.json", SIX, "output=one");
+    json_t *one = read_metrics("one/metrics.jsonl");
+    for (int stage = 0; stage < 3; stage++) {
+        const char *set = fmt("zero_optimization.stage=%d", stage);
+        DONE_RANKS(2, "train", "run.json", SIX, set, "parallel.shares=2,1");
+        CHECK(same_file("out/model/model.safetensors", "one/model/model.safetensors"));
+        DONE_RANKS(3, "train", "run.json", SIX, set, "parallel.shares=1,3,2");
+        CHECK(same_file("out/model/model.safetensors", "one/model/model.safetensors"));
+        json_t *all = read_metrics("out/metrics.jsonl");
+        CHECK(number_of(all, 2, "loss") == number_of(one, 2, "loss"));
+        CHECK(number_of(all, 2, "valid_loss") == number_of(one, 2, "valid_loss"));
+        json_decref(all);
+        DONE_RANKS(2, "train", "run.json", SIX, set, "parallel.shares=1,5", "deterministic=false");
+        check_near(set);
+    }
+    DONE_RANKS(4, "train", "run.json", SIX, "parallel.shares=1,2", "parallel.tensor=2");
+    check_near("shares, tensor");
+    json_decref(one);
+#undef SIX
+}
+
 /* A group's ranks share the states of Muon's matrices too, each group by itself; copies leave RAM under a cap. */
 TEST(groups_have_the_same_bits)
 {

@@ -259,7 +259,8 @@ static tess_status read_fold(const option *o, const tess_config *c, int ranks, i
                           "%s: data, but ranks share sequences, and each has others than its neighbour "
                           "(parallel.sequence=1, or --fold tensor)",
                           o->name);
-    if (data) fold->data = c->parallel.expert > 1 ? grid.data : tess_grid_alike(&grid, ranks_here);
+    if (data)
+        fold->data = c->parallel.expert > 1 || c->parallel.shares ? grid.data : tess_grid_alike(&grid, ranks_here);
     if (tensors) fold->tensor = tensor;
     return TESS_OK;
 }

@@ -133,7 +133,7 @@ static tess_status find_largest(const tess_config *c, int *largest)
     *largest = 0;
     for (int r = 0; r < ranks && ranks > 1; r++) {
         const int d = r / model, t = r % tensor;
-        if ((d > 0 && d < ranks / model - 1) || (t > 0 && t < tensor - 1)) continue;
+        if ((d > 0 && d < ranks / model - 1 && !c->parallel.shares) || (t > 0 && t < tensor - 1)) continue;
         tess_run run;
         tess_step *step = NULL;
         tess_holds plan = {0};

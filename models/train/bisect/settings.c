@@ -27,6 +27,7 @@ static const char *const free_keys[] = {"output",
                                         "gradient_accumulation_steps",
                                         "parallel.carrier",
                                         "parallel.blocks",
+                                        "parallel.shares",
                                         "parallel.schedule",
                                         "parallel.nccl"};
 

@@ -1,5 +1,6 @@
 /* The configuration: where values come from (file, environment, command line), what follows from several of them at
  * once, and writing it. */
+#include "graph/graph.h"
 #include "models/train/config/config_impl.h"
 #include <ctype.h>
 #include <errno.h>
@@ -317,10 +318,17 @@ tess_status tess_config_load(const char *path, const char *const *overrides, siz
 
 typedef long long wide;
 
-/* train = micro x accumulation x ranks: fills in what is missing. */
-static tess_status resolve_batch(tess_config *c, int64_t ranks)
+/* train = micro x accumulation x ranks: fills in what is missing. Of ranks with shares each has as many
+ * times the accumulation as its share is. */
+static tess_status resolve_batch(tess_config *c, int64_t data)
 {
     static const char *const train_key = "train_batch_size";
+    const char *shares = c->parallel.shares, *what = shares ? "parts in parallel.shares" : "data-parallel ranks";
+    const int64_t ranks = shares ? tess_shares_sum(shares, (int)data) : data;
+    if (!ranks)
+        REFUSE(c, "parallel.shares",
+               "\"%s\", expected %lld numbers from 1 to 10000 with commas between, one for each data-parallel rank%s",
+               shares, (wide)data, data == 2 ? ", such as 2,1" : "");
     int64_t *train = &c->train_batch_size, *micro = &c->train_micro_batch_size_per_gpu,
             *steps = &c->gradient_accumulation_steps, product;
     bool automatic = tess_key_how(c, train_key) == TESS_KEY_AUTO ||
@@ -335,9 +343,9 @@ static tess_status resolve_batch(tess_config *c, int64_t ranks)
     if (*train > 0 && (*micro < 0 || *steps < 0)) {
         int64_t known = *micro > 0 ? *micro : *steps;
         if (__builtin_mul_overflow(known, ranks, &product) || *train % product)
-            REFUSE(c, train_key, "%lld is no multiple of %s %lld x %lld data-parallel ranks", (wide)*train,
+            REFUSE(c, train_key, "%lld is no multiple of %s %lld x %lld %s (%lld is)", (wide)*train,
                    *micro > 0 ? "train_micro_batch_size_per_gpu" : "gradient_accumulation_steps", (wide)known,
-                   (wide)ranks);
+                   (wide)ranks, what, (wide)(*train + product - *train % product));
         *(*micro > 0 ? steps : micro) = *train / product;
         return TESS_OK;
     }
@@ -345,9 +353,10 @@ static tess_status resolve_batch(tess_config *c, int64_t ranks)
     if (*train < 0 && !huge && product <= 1000000000) *train = product;
     if (huge || *train != product)
         REFUSE(c, train_key,
-               "%lld, but train_micro_batch_size_per_gpu %lld x gradient_accumulation_steps %lld x %lld data-parallel "
-               "ranks is %s%lld (leave out one of the three)",
-               (wide)*train, (wide)*micro, (wide)*steps, (wide)ranks, huge ? "beyond " : "",
+               "%lld, but train_micro_batch_size_per_gpu %lld x gradient_accumulation_steps %lld x %lld %s is %s%lld "
+               "(leave "
+               "out one of the three)",
+               (wide)*train, (wide)*micro, (wide)*steps, (wide)ranks, what, huge ? "beyond " : "",
                (wide)(huge ? INT64_MAX : product));
     return TESS_OK;
 }

@@ -132,6 +132,7 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
     r->evaluates = c->data.valid || tess_run_refers(r); /* so it begins */
     r->conf = (tess_step_conf){.train = true,
                                .micro = r->micro,
+                               .shares = c->parallel.shares,
                                .deterministic = c->deterministic != TESS_DETERMINISTIC_NO,
                                .recompute_every =
                                    c->activation_checkpointing.enabled ? (int)c->activation_checkpointing.every : 0,
@@ -144,15 +145,11 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
 
 tess_status tess_run_at_key(tess_status status)
 {
-    static const char *const key[][2] = {{"RAM", "memory.cpu"},
-                                         {"GPU", "memory.gpu"},
-                                         {"grid", "parallel.pipeline"},
-                                         {"carrier", "parallel.carrier"},
-                                         {"experts", "parallel.expert"},
-                                         {"optimizer", "optimizer.params"},
-                                         {"moments", "optimizer_states"},
-                                         {"local steps", "parallel.local_steps"},
-                                         {"sequence length", "data.seq_length"}};
+    static const char *const key[][2] = {{"RAM", "memory.cpu"},           {"GPU", "memory.gpu"},
+                                         {"grid", "parallel.pipeline"},   {"carrier", "parallel.carrier"},
+                                         {"experts", "parallel.expert"},  {"optimizer", "optimizer.params"},
+                                         {"moments", "optimizer_states"}, {"local steps", "parallel.local_steps"},
+                                         {"shares", "parallel.shares"},   {"sequence length", "data.seq_length"}};
     for (size_t k = 0; k < sizeof key / sizeof key[0]; k++) tess_error_at(status, key[k][0], key[k][1]);
     return status;
 }
