@@ -17,23 +17,20 @@ static const char *const dtype_name[] = {
 /* Weights that are read from few bits are written as plain numbers. */
 static bool is_quantized(const tess_model *m)
 {
-    json_t *root = json_loads(m->json, 0, NULL);
-    const bool is = json_is_object(json_object_get(root, "quantization_config"));
-    json_decref(root);
-    return is;
+    TESS_FREED_JSON json_t *root = json_loads(m->json, 0, NULL);
+    return json_is_object(json_object_get(root, "quantization_config"));
 }
 
 /* The dtype that config.json names: a checkpoint has that of its run's save_dtype there. */
 static tess_save_dtype named_dtype(const tess_model *m)
 {
-    json_t *root = json_loads(m->json, 0, NULL);
+    TESS_FREED_JSON json_t *root = json_loads(m->json, 0, NULL);
     const char *name = tess_json_text(root, "dtype");
     if (!name) name = tess_json_text(root, "torch_dtype");
     tess_save_dtype d = TESS_SAVE_FP32;
     if (!name && is_quantized(m)) d = TESS_SAVE_BF16;
     if (name && !strcmp(name, dtype_name[TESS_SAVE_BF16])) d = TESS_SAVE_BF16;
     if (name && !strcmp(name, dtype_name[TESS_SAVE_FP16])) d = TESS_SAVE_FP16;
-    json_decref(root);
     return d;
 }
 
@@ -51,13 +48,11 @@ tess_save_dtype tess_model_stored_as(const tess_model *m)
 /* What the tokenizer consists of travels with the model; from_dir NULL: it has none. */
 static tess_status copy_file(const char *from_dir, const char *name, const char *dir)
 {
-    char *from = tess_format("%s/%s", from_dir ? from_dir : "/dev/null", name), *to = tess_format("%s/%s", dir, name);
+    TESS_FREED char *from = tess_format("%s/%s", from_dir ? from_dir : "/dev/null", name),
+                    *to = tess_format("%s/%s", dir, name);
     const bool made =
         from_dir && tess_gguf_is(from_dir) && tess_tokenizer_in(from_dir) && !strcmp(name, "tokenizer.json");
-    const tess_status status = made ? tess_tokenizer_save(from_dir, to) : tess_copy_file(from, to);
-    free(from);
-    free(to);
-    return status;
+    return made ? tess_tokenizer_save(from_dir, to) : tess_copy_file(from, to);
 }
 
 /* Beside a model's weights. */
@@ -76,9 +71,8 @@ static void remove_other(const char *dir, bool adapter)
         const char *name = file[i]->d_name;
         const bool weights = !strncmp(name, "model", 5) && strstr(name, ".safetensors");
         if (adapter ? weights || !strcmp(name, "config.json") : !strncmp(name, "adapter_", 8)) {
-            char *path = tess_format("%s/%s", dir, name);
+            TESS_FREED char *path = tess_format("%s/%s", dir, name);
             unlink(path);
-            free(path);
         }
         free(file[i]);
     }
@@ -87,19 +81,15 @@ static void remove_other(const char *dir, bool adapter)
 
 static tess_status save_config(const tess_model *m, const char *dir)
 {
-    json_t *root = json_loads(m->json, 0, NULL);
+    TESS_FREED_JSON json_t *root = json_loads(m->json, 0, NULL);
     json_object_set_new(root, "architectures", json_pack("[s]", m->family->architecture));
     json_object_del(root, "quantization_config");
     const bool newer = json_object_get(root, "dtype"); /* another name of the same */
     if (newer) json_object_set_new(root, "dtype", json_string(dtype_name[m->stored]));
     if (!newer || json_object_get(root, "torch_dtype"))
         json_object_set_new(root, "torch_dtype", json_string(dtype_name[m->stored]));
-    char *text = json_dumps(root, JSON_INDENT(2)), *path = tess_format("%s/config.json", dir);
-    json_decref(root);
-    const tess_status status = tess_write_text(path, text);
-    free(text);
-    free(path);
-    return status;
+    TESS_FREED char *text = json_dumps(root, JSON_INDENT(2)), *path = tess_format("%s/config.json", dir);
+    return tess_write_text(path, text);
 }
 
 tess_status tess_model_save_rest(const tess_model *m, const char *dir)
@@ -141,9 +131,8 @@ const char *tess_model_file_in(const char *dir)
 void tess_model_remove_rest(const char *dir)
 {
     for (size_t i = 0; i < REST; i++) {
-        char *path = tess_format("%s/%s", dir, rest[i]);
+        TESS_FREED char *path = tess_format("%s/%s", dir, rest[i]);
         unlink(path);
-        free(path);
     }
 }
 

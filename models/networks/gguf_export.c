@@ -35,10 +35,8 @@ struct file {
 static json_t *field_of(const tess_model *m, const char *field);
 static double number(const tess_model *m, const char *field)
 {
-    json_t *value = field_of(m, field);
-    const double x = json_number_value(value);
-    json_decref(value);
-    return x;
+    TESS_FREED_JSON json_t *value = field_of(m, field);
+    return json_number_value(value);
 }
 
 /* Where config.json leaves a number to others, the one that follows. */
@@ -56,10 +54,8 @@ static json_t *field_of(const tess_model *m, const char *field)
 
 static bool has_rope(const tess_model *m, const char *kind)
 {
-    json_t *value = tess_model_field(m, "rope_parameters.rope_type");
-    const bool has = value && !strcmp(json_string_value(value), kind);
-    json_decref(value);
-    return has;
+    TESS_FREED_JSON json_t *value = tess_model_field(m, "rope_parameters.rope_type");
+    return value && !strcmp(json_string_value(value), kind);
 }
 
 static void put_numbers(struct file *f)
@@ -140,9 +136,9 @@ static tess_status check_head(const struct file *f)
     char a[32], b[32];
     const bool stretched = has_rope(f->m, "llama3"); /* by a tensor */
     TESS_TRY(tess_gguf_config(f->path, &f->g, (const uint8_t *)f->head.data, f->head.length, &root));
-    tess_model *other = tess_alloc(sizeof *other);
+    TESS_FREED tess_model *other = tess_alloc(sizeof *other);
     if (!strcmp(f->kind->type, "mistral")) json_object_set_new(root, "sliding_window", json_null());
-    char *text = json_dumps(root, 0);
+    TESS_FREED char *text = json_dumps(root, 0);
     tess_status status = tess_fields_read(f->m->family, f->path, text, other->numbers);
     for (const tess_field *d = NULL;
          status == TESS_OK && (d = tess_fields_next_other(f->m->family, f->m->numbers, other->numbers, d));) {
@@ -157,8 +153,6 @@ static tess_status check_head(const struct file *f)
         else
             status = tess_file_error(f->m->dir, d->name, "%s has no place in GGUF, where it would be %s", a, b);
     }
-    free(text);
-    free(other);
     json_decref(root);
     return status;
 }
@@ -232,7 +226,7 @@ static tess_status write_tensor(const struct file *f, const tess_tensor *p)
     tess_gguf_rename(f->kind, true, name, ours);
     const int64_t type = type_of(f, ours, rank, shape), columns = rank == 2 ? shape[1] : 1;
     const int64_t fit = STRIP_BYTES / (columns * 4) / BLOCK * BLOCK + BLOCK, most = fit < shape[0] ? fit : shape[0];
-    float *strip = tess_alloc((size_t)(most * (columns + 1)) * sizeof *strip);
+    TESS_FREED float *strip = tess_alloc((size_t)(most * (columns + 1)) * sizeof *strip);
     tess_bytes bytes = {0};
     tess_status status = TESS_OK;
     for (int64_t from = 0; from < shape[0] && status == TESS_OK; from += most) {
@@ -245,13 +239,12 @@ static tess_status write_tensor(const struct file *f, const tess_tensor *p)
         tess_safetensor_forget(t);
     }
     free(bytes.data);
-    free(strip);
     return status;
 }
 
 static tess_status write_file(struct file *f, const tess_graph *g)
 {
-    char *fresh = tess_format("%s.tmp", f->path);
+    TESS_FREED char *fresh = tess_format("%s.tmp", f->path);
     f->to = fopen(fresh, "wb");
     tess_status status = f->to ? put(f, f->head.data, f->head.length) : TESS_FAILED;
     for (int k = 0; k < tess_graph_params(g) && status == TESS_OK; k++)
@@ -261,7 +254,6 @@ static tess_status write_file(struct file *f, const tess_graph *g)
         status = tess_error(TESS_FAILED, f->path, "cannot be written: %s", strerror(errno));
     if (f->to) fclose(f->to);
     if (!whole) unlink(fresh);
-    free(fresh);
     return status;
 }
 

@@ -106,19 +106,18 @@ static json_t *changed(const json_t *root, const json_t *changes)
 static tess_status read_changed(const char *where, const json_t *root, const char *changes, tess_model *m)
 {
     if (!changes || !json_is_object(root)) return read_config(where, root, m);
-    json_t *with = json_loads(changes, JSON_REJECT_DUPLICATES, NULL), *all = changed(root, with);
+    TESS_FREED_JSON json_t *with = json_loads(changes, JSON_REJECT_DUPLICATES, NULL), *all = changed(root, with);
     tess_status status = read_config(where, all, m);
     if (status != TESS_OK && read_config(where, root, m) == TESS_OK) where = "model";
     if (status != TESS_OK) status = read_config(where, all, m);
-    json_decref(with);
-    json_decref(all);
     return status;
 }
 
 /* Of a directory without a model's config.json: what the user may have meant. */
 static tess_status no_config(const char *dir, const char *path, const char *what)
 {
-    char *state = tess_format("%s/state.json", dir), *inner = tess_format("%s/model/config.json", dir), *hint = NULL;
+    TESS_FREED char *state = tess_format("%s/state.json", dir), *inner = tess_format("%s/model/config.json", dir),
+                    *hint = NULL;
     if (access(state, F_OK) == 0)
         hint = tess_strdup("the checkpoint is of a version that kept no model in it: copy config.json and the "
                            "tokenizer's files from OUTPUT/model into it");
@@ -127,12 +126,7 @@ static tess_status no_config(const char *dir, const char *path, const char *what
     else if (tess_dirs_hub(dir))
         hint = tess_format(
             "expected a Hugging Face directory; models are not downloaded: hf download %s --local-dir %s", dir, dir);
-    tess_status status =
-        tess_error(TESS_INVALID, path, "%s (%s)", what, hint ? hint : "expected a Hugging Face directory");
-    free(state);
-    free(inner);
-    free(hint);
-    return status;
+    return tess_error(TESS_INVALID, path, "%s (%s)", what, hint ? hint : "expected a Hugging Face directory");
 }
 
 static tess_status open_base(const char *dir, const char *json, tess_model **model);
@@ -188,13 +182,10 @@ static tess_status open_import(const char *dir, const char *json, tess_model **m
 static tess_status open_base(const char *dir, const char *json, tess_model **model)
 {
     json_error_t e;
-    char *path = dir ? tess_format("%s/config.json", dir) : tess_strdup("model");
-    json_t *root = NULL;
+    TESS_FREED char *path = dir ? tess_format("%s/config.json", dir) : tess_strdup("model");
+    TESS_FREED_JSON json_t *root = NULL;
     tess_status status = dir && tess_gguf_is(dir) ? tess_gguf_beside(path, &root) : TESS_OK;
-    if (status != TESS_OK) {
-        free(path);
-        return status;
-    }
+    if (status != TESS_OK) return status;
     if (!root)
         root = dir ? tess_json_load(path, JSON_REJECT_DUPLICATES, &e) : json_loads(json, JSON_REJECT_DUPLICATES, &e);
     tess_model *m = tess_alloc(sizeof *m);
@@ -208,8 +199,6 @@ static tess_status open_base(const char *dir, const char *json, tess_model **mod
     else
         status = tess_error(TESS_INVALID, path, "line %d, column %d: %s", e.line, e.column, e.text);
     if (status == TESS_OK && dir) status = tess_states_of(dir, &m->states);
-    json_decref(root);
-    free(path);
     if (status == TESS_OK)
         *model = m;
     else

@@ -4,6 +4,7 @@
  * read twice. */
 #include "models/networks/lora/lora.h"
 #include "models/text/base/directories.h"
+#include "models/text/base/text.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -55,7 +56,7 @@ static void multiply(const struct product *p, int64_t from, int64_t n, float *w)
 static tess_status find_lengths(const tess_safetensor *t, struct product *p)
 {
     const int64_t count = p->by_columns ? p->columns : p->rows, most = STRIP_BYTES / (p->columns * 4) + 1;
-    double *square = tess_alloc((size_t)count * sizeof *square);
+    TESS_FREED double *square = tess_alloc((size_t)count * sizeof *square);
     float *strip = tess_alloc((size_t)((most + 1) * p->columns) * sizeof *strip), *other = strip + most * p->columns;
     tess_status status = TESS_OK;
     for (int64_t from = 0; from < p->rows && status == TESS_OK; from += most) {
@@ -67,7 +68,6 @@ static tess_status find_lengths(const tess_safetensor *t, struct product *p)
         tess_safetensor_forget(t);
     }
     for (int64_t i = 0; i < count; i++) p->by[i] /= (float)sqrt(square[i]);
-    free(square);
     free(strip);
     return status;
 }

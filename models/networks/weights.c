@@ -2,21 +2,18 @@
 #include "models/networks/import/import.h"
 #include "models/networks/lora/lora.h"
 #include "models/text/base/directories.h"
+#include "models/text/base/text.h"
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 tess_status tess_model_need_weights(const tess_model *m, const char *hint)
 {
     if (tess_model_has_weights(m)) return TESS_OK;
     if (!m->dir) return tess_error(TESS_INVALID, "model", "has no weights: it is an object (%s)", hint);
-    char *lack = tess_safetensors_lack(m->dir);
-    const tess_status status = tess_error(TESS_INVALID, m->dir, "%s (%s)", lack, hint);
-    free(lack);
-    return status;
+    TESS_FREED char *lack = tess_safetensors_lack(m->dir);
+    return tess_error(TESS_INVALID, m->dir, "%s (%s)", lack, hint);
 }
 
 void tess_model_draw(tess_model *m)
@@ -114,7 +111,7 @@ static tess_status load_param(const tess_model *m, const tess_safetensors *set, 
 static tess_status compare_rows(const tess_safetensor *a, const tess_safetensor *b, bool *same)
 {
     const int64_t rows = a->dims[0], width = a->dims[1], row[] = {0, rows / 2, rows - 1};
-    float *room = tess_alloc((size_t)(2 * width) * sizeof *room);
+    TESS_FREED float *room = tess_alloc((size_t)(2 * width) * sizeof *room);
     tess_status status = TESS_OK;
     *same = true;
     for (int k = 0; k < 3 && status == TESS_OK && *same; k++) {
@@ -122,7 +119,6 @@ static tess_status compare_rows(const tess_safetensor *a, const tess_safetensor 
         if (status == TESS_OK) status = tess_safetensor_read(b, row[k] * width, width, room + width);
         if (status == TESS_OK) *same = !memcmp(room, room + width, (size_t)width * sizeof *room);
     }
-    free(room);
     return status;
 }
 
@@ -273,12 +269,11 @@ static void declare(tess_safetensors_writer *w, const tess_model *m, const tess_
         char member[512], full[512];
         tess_model_member(m, of, k, member);
         tess_lora_file_name(m, stacked ? of : member, full);
-        char *name = tess_format("%s%s", m->lora ? TESS_LORA_PREFIX : "", full);
+        TESS_FREED char *name = tess_format("%s%s", m->lora ? TESS_LORA_PREFIX : "", full);
         if (stacked)
             tess_safetensors_declare_stack(w, name, as, tess_param_members(p), shape);
         else
             tess_safetensors_declare_floats(w, name, as, rank + channels, shape);
-        free(name);
     }
 }
 

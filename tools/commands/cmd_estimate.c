@@ -1,7 +1,6 @@
 /* tessera estimate: what a run will need, before anything runs. */
 #include "tools/commands/cmd.h"
 #include "tools/simulate/simulation.h"
-#include <string.h>
 
 enum { RANKS = CMD_MACHINE_OPTIONS, FITS, OPTIONS_COUNT };
 static option options[OPTIONS_COUNT] = {

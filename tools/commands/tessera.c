@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const command *const commands[] = {&cmd_train,    &cmd_eval,     &cmd_check,    &cmd_run,    &cmd_generate,

@@ -4,7 +4,7 @@
 #include "models/files/data/arrays.h"
 #include "models/files/safetensors/safetensors.h"
 #include "models/text/base/mapped.h"
-#include <jansson.h>
+#include "models/text/base/text.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,14 +87,13 @@ static tess_status read_header(const tess_map *m, struct header *h, size_t *begi
     if (wide == 4) length |= (size_t)b[MAGIC + 2] << 16 | (size_t)b[MAGIC + 3] << 24;
     *begins = MAGIC + wide + length;
     if (*begins > m->bytes || length > 65536) return tess_error(TESS_INVALID, m->path, "its header is cut off");
-    char *text = tess_alloc(length + 1);
+    TESS_FREED char *text = tess_alloc(length + 1);
     memcpy(text, b + MAGIC + wide, length);
     const char *order = after(text, "'fortran_order'");
     const char *why = !read_type(text, h) ? "elements of another type than f2, f4, f8, integers and bools"
                       : !order || strncmp(order, "False", 5) ? "another order than C's"
                       : !read_shape(text, h)                 ? "a shape that is none, or of 0 elements"
                                                              : NULL;
-    free(text);
     return why ? tess_error(TESS_INVALID, m->path, "has %s", why) : TESS_OK;
 }
 
@@ -260,7 +259,7 @@ static json_t *files_of(const char *text)
 tess_status tess_arrays_open(const char *key, const char *text, const tess_array_want *want, int count,
                              tess_arrays **arrays)
 {
-    json_t *files = files_of(text);
+    TESS_FREED_JSON json_t *files = files_of(text);
     tess_arrays *a = tess_alloc(sizeof *a);
     *arrays = NULL;
     a->count = count;
@@ -274,7 +273,6 @@ tess_status tess_arrays_open(const char *key, const char *text, const tess_array
                            "%.100s, expected {\"%s\": \"FILE.npy\", ...}: a file for each input of the network, or a "
                            ".safetensors with all",
                            text, count ? want[0].name : "x");
-    json_decref(files);
     if (status == TESS_OK)
         *arrays = a;
     else

@@ -3,7 +3,6 @@
 #include "models/files/data/data_lines_impl.h"
 #include "models/text/chat/chat.h"
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define BAD(line, ...) tess_line_error((line)->rows, (line)->byte, tess_format(__VA_ARGS__))

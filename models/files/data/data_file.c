@@ -5,6 +5,7 @@
  * sequences that lie behind one another, which is the whole file unless its index was reordered.
  */
 #include "models/files/data/data_file_impl.h"
+#include "models/text/base/text.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -30,9 +31,8 @@ static void add_run(tess_token_file *f, uint64_t byte)
 
 static tess_status bad_byte(const char *path, uint64_t byte, char *what)
 {
-    char *where = tess_format("%s: byte %llu", path, (unsigned long long)byte);
+    TESS_FREED char *where = tess_format("%s: byte %llu", path, (unsigned long long)byte);
     tess_status status = tess_error(TESS_INVALID, where, "%s", what);
-    free(where);
     free(what);
     return status;
 }
@@ -155,12 +155,11 @@ static tess_status not_llmc(const tess_map *bin, int32_t magic)
     size_t n = strlen(prefix);
     if (n > 4 && strcmp(prefix + n - 4, ".bin") == 0) {
         prefix[n - 4] = 0;
-        char *idx = tess_format("%s.idx", prefix);
+        TESS_FREED char *idx = tess_format("%s.idx", prefix);
         if (access(idx, F_OK) == 0) {
             free(hint);
             hint = tess_format(" (%s is there: for Megatron's format give %s)", idx, prefix);
         }
-        free(idx);
     }
     tess_status status = BAD(bin->path, 0, "magic %d, expected llm.c's 20240520 or 20240801%s", magic, hint);
     free(hint);

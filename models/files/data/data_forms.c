@@ -1,6 +1,7 @@
 /* Lines as other tools write them, in our own words: ShareGPT's conversations, TRL's prompts of messages, and the
  * instructions of Alpaca. */
 #include "models/files/data/data_lines_impl.h"
+#include "models/text/base/text.h"
 #include <string.h>
 
 #define BAD(line, ...) tess_line_error((line)->rows, (line)->byte, tess_format(__VA_ARGS__))
@@ -159,10 +160,9 @@ tess_status tess_form_task_talk(const tess_line *line, json_t *root)
         add(messages, "user", json_array_get(pair, 0));
         add(messages, "assistant", json_array_get(pair, 1));
     }
-    json_t *first = asked(&t);
+    TESS_FREED_JSON json_t *first = asked(&t);
     add(messages, "user", first);
     add(messages, "assistant", t.output);
-    json_decref(first);
     return TESS_OK;
 }
 

@@ -9,6 +9,7 @@
  * only 0.3 ms. */
 #include "models/files/data/data_index_impl.h"
 #include "models/text/base/directories.h"
+#include "models/text/base/text.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -49,12 +50,11 @@ static char *place(const char *path, const char *output, const char *end, int wh
 {
     if (which == 0) return tess_format("%s.%s", path, end);
     if (!output) return NULL;
-    char *whole = realpath(path, NULL);
+    TESS_FREED char *whole = realpath(path, NULL);
     const char *name = strrchr(path, '/');
     const char *of = whole ? whole : path;
     const uint64_t sum = tess_sum_bytes(TESS_SUM, of, strlen(of));
     char *out = tess_format("%s/%s.%08x.%s", output, name ? name + 1 : path, (unsigned)(sum ^ sum >> 32), end);
-    free(whole);
     return out;
 }
 
@@ -91,14 +91,13 @@ static bool is_as(const tess_map *index, tess_index_head *head)
 bool tess_index_open(const char *path, const char *output, const char *end, tess_index_head *head, tess_map *index)
 {
     for (int which = 0; which < PLACES; which++) {
-        char *at = place(path, output, end, which);
+        TESS_FREED char *at = place(path, output, end, which);
         bool found = false;
         if (at && access(at, R_OK) == 0) {
             found = tess_map_open(at, index) == TESS_OK && is_as(index, head);
             if (!found) tess_map_close(index);
             tess_error_clear();
         }
-        free(at);
         if (found) return true;
     }
     *index = (tess_map){0};

@@ -3,6 +3,7 @@
  * What is masked follows from the seed, the sample's place in the run and the token's place in the sample, so each
  * epoch has other masks, and a run that goes on, or runs on other ranks, has the same ones. */
 #include "models/files/data/data_lines_impl.h"
+#include "models/text/base/text.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +67,7 @@ void tess_mask_tokens(const tess_line_rules *r, uint64_t place, tess_example *e)
     const tess_data_conf *c = r->conf;
     const size_t n = e->ids.count;
     size_t may = 0, chosen = 0;
-    bool *word = tess_alloc(n ? n : 1); /* begins a word */
+    TESS_FREED bool *word = tess_alloc(n ? n : 1); /* begins a word */
     e->labels.count = 0;
     for (size_t t = 0; t < n; t++) {
         tess_ids_push(&e->labels, TESS_NO_TARGET);
@@ -87,7 +88,6 @@ void tess_mask_tokens(const tess_line_rules *r, uint64_t place, tess_example *e)
         while (is_special(r, e->ids.id[t]) || which-- > 0) t++;
         mask_one(r, place, t, e);
     }
-    free(word);
 }
 
 /* ---- spans ---- */

@@ -6,9 +6,9 @@
  * stands for its elements in their order. */
 #include "models/files/data/data_file_impl.h"
 #include "models/text/base/directories.h"
+#include "models/text/base/text.h"
 #include <dirent.h>
 #include <glob.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -16,10 +16,8 @@
 
 static bool is_there(const char *path, const char *suffix)
 {
-    char *file = tess_format("%s%s", path, suffix);
-    const bool yes = access(file, F_OK) == 0;
-    free(file);
-    return yes;
+    TESS_FREED char *file = tess_format("%s%s", path, suffix);
+    return access(file, F_OK) == 0;
 }
 
 static bool is_directory(const char *path)
@@ -74,7 +72,7 @@ static void add_pair(tess_data_source *s, size_t first, const char *path, size_t
 static bool is_ours(const char *path)
 {
     static const char *const end[] = {".index", ".unpacked"};
-    char *of = tess_strdup(path);
+    TESS_FREED char *of = tess_strdup(path);
     bool ours = false, sure;
     tess_data_kind kind;
     for (int i = 0; i < 2; i++) {
@@ -84,7 +82,6 @@ static bool is_ours(const char *path)
         if ((dot = strrchr(of, '.')) && strspn(dot + 1, "0123456789abcdef") == 8) *dot = 0; /* as it is in an output */
         ours |= kind_of(of, &kind, &sure);
     }
-    free(of);
     return ours;
 }
 
@@ -93,9 +90,8 @@ static bool is_data(const char *path, tess_data_kind *kind)
 {
     bool sure;
     if (!kind_of(path, kind, &sure)) return false;
-    char *plain = head_of(path, strlen(path) - (tess_ends(path, ".gz") ? 3 : 0));
+    TESS_FREED char *plain = head_of(path, strlen(path) - (tess_ends(path, ".gz") ? 3 : 0));
     const bool twice = tess_ends(path, ".gz") && is_there(plain, "");
-    free(plain);
     return !twice && (sure || tess_lines_look(path) != TESS_LINES_UNKNOWN);
 }
 
@@ -103,7 +99,7 @@ static void add_found(tess_data_paths *p, tess_data_source *s, size_t first, con
 {
     const size_t stem = strlen(path) > 4 ? strlen(path) - 4 : 0;
     tess_data_kind kind;
-    char *prefix = head_of(path, stem);
+    TESS_FREED char *prefix = head_of(path, stem);
     if (is_directory(path))
         ; /* only what lies in the directory itself */
     else if (tess_ends(path, ".idx") || (tess_ends(path, ".bin") && is_there(prefix, ".idx")))
@@ -114,7 +110,6 @@ static void add_found(tess_data_paths *p, tess_data_source *s, size_t first, con
         ;
     else if (p->left_out++ == 0)
         p->left = tess_strdup(path);
-    free(prefix);
 }
 
 static int by_bytes(const struct dirent **a, const struct dirent **b)
@@ -133,9 +128,8 @@ static tess_status add_directory(tess_data_paths *p, tess_data_source *s, const 
     const size_t first = s->files, slash = path[strlen(path) - 1] == '/';
     int n = scandir(path, &entry, is_visible, by_bytes);
     for (int i = 0; i < n; i++) {
-        char *file = tess_format("%s%s%s", path, slash ? "" : "/", entry[i]->d_name);
+        TESS_FREED char *file = tess_format("%s%s%s", path, slash ? "" : "/", entry[i]->d_name);
         add_found(p, s, first, file);
-        free(file);
         free(entry[i]);
     }
     if (n >= 0) free(entry);
@@ -184,7 +178,7 @@ static tess_status no_data(const char *path)
     TESS_TRY(tess_map_open(path, &map));
     const size_t look = map.bytes < 4096 ? map.bytes : 4096;
     const int32_t magic = map.bytes < 4 ? 0 : map.data[0] | map.data[1] << 8 | map.data[2] << 16 | map.data[3] << 24;
-    char *made = NULL;
+    TESS_FREED char *made = NULL;
     const char *what = "a file of bytes in no format that is known here",
                *hint =
                    "expected a .txt, .jsonl, .json or .csv, llm.c's .bin, or the prefix of Megatron's .bin and .idx";
@@ -203,7 +197,6 @@ static tess_status no_data(const char *path)
     tess_status status = tess_error(
         TESS_INVALID, path, "is there, and is %s, but its name ends in none of .bin, .txt, .jsonl, .json and .csv (%s)",
         what, hint);
-    free(made);
     tess_map_close(&map);
     return status;
 }
@@ -268,13 +261,12 @@ static tess_status add_element(tess_data_paths *p, const char *key, const json_t
 tess_status tess_data_paths_open(const char *key, const char *text, tess_data_paths *paths)
 {
     *paths = (tess_data_paths){0};
-    json_t *list = text[0] == '[' ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    TESS_FREED_JSON json_t *list = text[0] == '[' ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
     if (!list) return add_path(paths, add_source(paths, text, 0), text);
     tess_status status = TESS_OK;
     for (size_t i = 0; i < json_array_size(list) && status == TESS_OK; i++)
         status = add_element(paths, key, json_array_get(list, i), i);
     if (json_array_size(list) == 0) status = tess_error(TESS_INVALID, key, "an empty list, expected paths");
-    json_decref(list);
     return status;
 }
 

@@ -1,7 +1,7 @@
 /* A file as rows, one behind the other: the lines of a .jsonl, the elements of a .json's list, the records of a table.
  * Each is found in the mapped text by itself. */
 #include "models/files/data/data_lines_impl.h"
-#include <stdlib.h>
+#include "models/text/base/text.h"
 #include <string.h>
 
 #define BAD(byte, ...) tess_line_error(r, byte, tess_format(__VA_ARGS__))
@@ -120,9 +120,9 @@ static tess_status begin_json(tess_rows *r)
         return TESS_OK;
     }
     next_line(r, r->first, &line);
-    json_t *one = line.length ? json_loadb((const char *)f->data + line.byte, line.length, 0, NULL) : NULL;
+    TESS_FREED_JSON json_t *one =
+        line.length ? json_loadb((const char *)f->data + line.byte, line.length, 0, NULL) : NULL;
     const bool object = json_is_object(one);
-    json_decref(one);
     return object ? TESS_OK
                   : BAD(r->first, "is neither a list of objects, [{...}, ...], nor an object a line (a list in an "
                                   "object: jq '.NAME' FILE > list.json)");

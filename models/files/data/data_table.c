@@ -108,7 +108,7 @@ static json_t *value_of(const char *name, json_t *text)
 tess_status tess_record_read(const tess_line *line, json_t **root)
 {
     const tess_rows *r = line->rows;
-    json_t *fields = NULL;
+    TESS_FREED_JSON json_t *fields = NULL;
     tess_status status = read_record(line, &fields);
     const size_t n = json_array_size(fields), columns = json_array_size(r->columns);
     *root = status == TESS_OK ? json_object() : NULL;
@@ -119,7 +119,6 @@ tess_status tess_record_read(const tess_line *line, json_t **root)
         const char *name = json_string_value(json_array_get(r->columns, i));
         json_object_set_new(*root, name, value_of(name, json_array_get(fields, i)));
     }
-    json_decref(fields);
     if (status != TESS_OK) json_decref(*root);
     return status;
 }

@@ -1,6 +1,7 @@
 /* The text of a file: mapped as it lies, or, of a .gz, unpacked once into a file beside it, as an index is made
  * (data_index_impl.h), and mapped under the name of the .gz. Errors at a byte of it, which name the line. */
 #include "models/files/data/data_lines_impl.h"
+#include "models/text/base/text.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,27 +20,21 @@ static tess_status unpack(const char *path, tess_index_writer *to, uint64_t *byt
 {
     enum { STRETCH = 1 << 18 };
     gzFile from = gzopen(path, "rbe");
-    char *stretch = tess_alloc(STRETCH);
+    TESS_FREED char *stretch = tess_alloc(STRETCH);
     int error = Z_OK, got;
-    if (!from) {
-        free(stretch);
-        return tess_error(tess_errno_status(errno), path, "cannot be opened: %s", strerror(errno));
-    }
+    if (!from) return tess_error(tess_errno_status(errno), path, "cannot be opened: %s", strerror(errno));
     for (z_off_t seen = 0, at; (got = gzread(from, stretch, STRETCH)) > 0; seen = at) {
         tess_index_put(to, stretch, (size_t)got);
         *bytes += (uint64_t)got;
         tess_bar_step((double)((at = gzoffset(from)) - seen));
     }
     const bool plain = gzdirect(from);
-    char *why = tess_strdup(got < 0 ? gzerror(from, &error) : "it ends too early");
+    TESS_FREED char *why = tess_strdup(got < 0 ? gzerror(from, &error) : "it ends too early");
     if (gzclose_r(from) != Z_OK && !error) error = Z_BUF_ERROR;
-    tess_status status = plain    ? not_whole(path, "it is no gzip file")
-                         : error  ? not_whole(path, why)
-                         : *bytes ? TESS_OK
-                                  : not_whole(path, "there is nothing in it");
-    free(why);
-    free(stretch);
-    return status;
+    return plain    ? not_whole(path, "it is no gzip file")
+           : error  ? not_whole(path, why)
+           : *bytes ? TESS_OK
+                    : not_whole(path, "there is nothing in it");
 }
 
 /* What follows the head of the file that is mapped. */

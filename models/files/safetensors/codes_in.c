@@ -5,7 +5,6 @@
  * byte for each element, and STEM.SCB 127 times a step for each row. */
 #include "models/files/safetensors/safetensors_impl.h"
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char *const kinds[TESS_CODES_EIGHT] = {"nf4", "fp4"};

@@ -7,7 +7,6 @@
  */
 #include "models/text/base/gguf.h"
 #include "models/files/safetensors/safetensors_impl.h"
-#include <stdlib.h>
 #include <string.h>
 
 static float half(const uint8_t *at)

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are read as they lie in the file");
 
@@ -130,14 +129,12 @@ static tess_status read_file(tess_safetensors *s, const char *file, const uint8_
         return tess_error(TESS_INVALID, file, "header length %llu, but %zu bytes follow (is the file truncated?)",
                           (unsigned long long)length, n - sizeof length);
     size_t begin = sizeof length + (size_t)length;
-    json_t *header = json_loadb((const char *)bytes + sizeof length, (size_t)length,
-                                JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    TESS_FREED_JSON json_t *header = json_loadb((const char *)bytes + sizeof length, (size_t)length,
+                                                JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     if (!header)
         return tess_file_error(file, "header", "byte %zu: is no JSON: %s", sizeof length + (size_t)error.position,
                                error.text);
-    tess_status status = read_header(s, file, header, bytes + begin, n - begin);
-    json_decref(header);
-    return status;
+    return read_header(s, file, header, bytes + begin, n - begin);
 }
 
 /* ---- sets of files ---- */
@@ -183,9 +180,8 @@ static tess_status read_shards(tess_safetensors *s, const char *index, const jso
             status = tess_file_error(index, name, "expected the name of a file beside the index");
         else if (!json_object_get(seen, file)) {
             json_object_set_new(seen, file, json_true());
-            char *path = tess_format("%.*s%s", slash ? (int)(slash - index + 1) : 0, index, file);
+            TESS_FREED char *path = tess_format("%.*s%s", slash ? (int)(slash - index + 1) : 0, index, file);
             status = map_file(s, path);
-            free(path);
         }
     }
     if (status == TESS_OK) status = tess_safetensors_sort(s);
@@ -225,10 +221,8 @@ static tess_status open_path(tess_safetensors *s, const char *path)
         return tess_error(tess_errno_status(errno), path, "cannot be opened: %s", strerror(errno));
     if (!S_ISDIR(st.st_mode)) return open_file(s, path);
     const char *name = tess_safetensors_in(path);
-    char *text = name ? tess_format("%s/%s", path, name) : tess_safetensors_lack(path);
-    const tess_status status = name ? open_file(s, text) : tess_error(TESS_INVALID, path, "%s", text);
-    free(text);
-    return status;
+    TESS_FREED char *text = name ? tess_format("%s/%s", path, name) : tess_safetensors_lack(path);
+    return name ? open_file(s, text) : tess_error(TESS_INVALID, path, "%s", text);
 }
 
 static tess_status finish_open(tess_safetensors *s, tess_status status, tess_safetensors **set)

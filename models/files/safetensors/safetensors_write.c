@@ -6,9 +6,9 @@
  * bytes do not depend on how many ranks there are, or on who holds what.
  */
 #include "models/files/safetensors/safetensors_impl.h"
+#include "models/text/base/text.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -228,7 +228,7 @@ static tess_status make_file(const char *path, const void *begin, size_t bytes, 
  * of the header, and the header. */
 static char *lay_out(tess_safetensors_writer *w, int shard, size_t *bytes, uint64_t *tensors)
 {
-    json_t *header = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
+    TESS_FREED_JSON json_t *header = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
     uint64_t at = 0;
     const size_t first = shard ? w->end[shard - 1] : 0;
     for (size_t i = first; i < w->end[shard]; i++) {
@@ -242,15 +242,13 @@ static char *lay_out(tess_safetensors_writer *w, int shard, size_t *bytes, uint6
         TESS_ASSERT(json_object_set_new(header, t->name, t->entry) == 0); /* a name in UTF-8 */
         t->entry = NULL;
     }
-    char *text = json_dumps(header, JSON_COMPACT);
+    TESS_FREED char *text = json_dumps(header, JSON_COMPACT);
     TESS_ASSERT(text);
-    json_decref(header);
     uint64_t length = strlen(text), padded = (length + 7) / 8 * 8; /* the tensors begin aligned */
     char *begin = tess_alloc(sizeof padded + padded);
     memcpy(begin, &padded, sizeof padded);
     memset(begin + sizeof padded, ' ', padded);
     memcpy(begin + sizeof padded, text, length);
-    free(text);
     *bytes = sizeof padded + padded;
     *tensors = at;
     for (size_t i = first; i < w->end[shard]; i++) w->tensor[i].at += *bytes;
@@ -265,14 +263,12 @@ tess_status tess_safetensors_writer_begin(tess_safetensors_writer *w)
     for (int s = 0; s < w->shards; s++) {
         size_t bytes;
         uint64_t tensors;
-        char *begin = lay_out(w, s, &bytes, &tensors);
+        TESS_FREED char *begin = lay_out(w, s, &bytes, &tensors);
         if (tess_rank() == 0 && status == TESS_OK) {
-            char *path = shard_path(w, s, unfinished);
+            TESS_FREED char *path = shard_path(w, s, unfinished);
             w->made = s + 1;
             status = make_file(path, begin, bytes, tensors);
-            free(path);
         }
-        free(begin);
     }
     return tess_ranks_agree(status);
 }
@@ -356,23 +352,19 @@ static tess_status write_index(const tess_safetensors_writer *w)
     json_t *map = json_object();
     uint64_t bytes = 0;
     for (int s = 0; s < w->shards; s++) {
-        char *name = shard_name(w, s);
+        TESS_FREED char *name = shard_name(w, s);
         for (size_t i = s ? w->end[s - 1] : 0; i < w->end[s]; i++) {
             bytes += w->tensor[i].bytes;
             if (!w->tensor[i].members) continue;
             TESS_ASSERT(!json_object_get(map, w->tensor[i].name)); /* declared twice */
             json_object_set_new(map, w->tensor[i].name, json_string(name));
         }
-        free(name);
     }
-    json_t *root = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
-    char *text = json_dumps(root, JSON_INDENT(2)), *path = index_path(w, unfinished);
+    TESS_FREED_JSON json_t *root =
+        json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
+    TESS_FREED char *text = json_dumps(root, JSON_INDENT(2)), *path = index_path(w, unfinished);
     TESS_ASSERT(text);
-    tess_status status = make_file(path, text, strlen(text), 0);
-    free(path);
-    free(text);
-    json_decref(root);
-    return status;
+    return make_file(path, text, strlen(text), 0);
 }
 
 static tess_status rename_and_free(char *from, char *to)
@@ -389,9 +381,8 @@ static tess_status publish(const tess_safetensors_writer *w)
     if (w->shards > 1) TESS_TRY(write_index(w));
     for (int s = 0; s < w->shards; s++) TESS_TRY(rename_and_free(shard_path(w, s, unfinished), shard_path(w, s, "")));
     if (w->shards > 1) TESS_TRY(rename_and_free(index_path(w, unfinished), index_path(w, "")));
-    char *stale = w->shards > 1 ? tess_format("%s/%s.safetensors", w->dir, w->stem) : index_path(w, "");
+    TESS_FREED char *stale = w->shards > 1 ? tess_format("%s/%s.safetensors", w->dir, w->stem) : index_path(w, "");
     tess_status status = unlink(stale) == 0 || errno == ENOENT ? TESS_OK : failed(stale, "removed");
-    free(stale);
     TESS_TRY(status);
     int fd = open(w->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 ? failed(w->dir, "opened") : close_file(fd, w->dir);

@@ -8,6 +8,7 @@
  * So tensors are read where they lie, as safetensors' are.
  */
 #include "models/files/safetensors/safetensors_impl.h"
+#include "models/text/base/text.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,9 +43,8 @@ static tess_status find_pickle(struct archive *a, const tess_zip_entry **pickle)
 
 static const tess_zip_entry *find_entry(const struct archive *a, const char *name)
 {
-    char *path = tess_format("%s%s", a->prefix, name);
+    TESS_FREED char *path = tess_format("%s%s", a->prefix, name);
     const tess_zip_entry *e = tess_zip_find(&a->zip, path);
-    free(path);
     return e;
 }
 

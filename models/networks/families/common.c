@@ -1,7 +1,6 @@
 /* What families have in common: the keys that config.json of each of them may have, and how they describe networks. */
 #include "models/networks/model/model.h"
 #include <stdarg.h>
-#include <string.h>
 
 tess_tensor *tess_embed(const tess_network *in, tess_tensor *words, tess_tensor *places)
 {

@@ -3,6 +3,7 @@
  * what was computed, becomes a tensor. So one op is made of a whole expression, and none of what only moves elements.
  */
 #include "models/networks/import/patterns.h"
+#include "models/text/base/text.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -573,9 +574,8 @@ static tess_status begin(building *b, int k, tess_imported *out)
         return TESS_OK;
     }
     if (v->kind == VALUE_STATE) {
-        char *name = tess_format("state:%s", v->name);
+        TESS_FREED char *name = tess_format("state:%s", v->name);
         t = b->state[k] = tess_nd_state(b->g, name, v->dims);
-        free(name);
     } else if (v->kind == VALUE_INPUT)
         t = out->input[k] =
             (v->batch < 0 ? tess_nd_input_whole : tess_nd_input)(b->g, v->name, v->element, tess_import_fed(v));

@@ -1,6 +1,7 @@
 /* Patterns become the fast ops of a graph: one op computes over the same tiles what several nodes compute together, and
  * the step leaves out nodes that are no longer read. Where tiles do not lie as the op takes them, the nodes stay. */
 #include "models/networks/import/patterns.h"
+#include "models/text/base/text.h"
 #include <string.h>
 
 /* Stores the value as rows of its last dimension; NULL: it has none. */
@@ -65,13 +66,12 @@ static tess_status linear(building *b, const node *of, const pattern *p)
 /* Indices within the table, of those that the program has. */
 static tess_tensor *clamped(building *b, int ids, int64_t rows)
 {
-    tess_draft *d = tess_alloc(sizeof *d);
+    TESS_FREED tess_draft *d = tess_alloc(sizeof *d);
     const tess_dims *dims = &b->n->value[ids].dims;
     const tess_nd_operand of = {b->form[ids].t, tess_nd_reading_same(dims->rank)};
     const int at = tess_draft_load(d, 0, TESS_INT), least = tess_draft_whole(d, 0, TESS_INT),
               most = tess_draft_whole(d, (int32_t)(rows - 1), TESS_INT);
     tess_tensor *t = tess_nd_map(b->g, d, tess_draft_add(d, TESS_FN_clamp, least, at, most), &of, 1, *dims);
-    free(d);
     return t;
 }
 

@@ -3,7 +3,7 @@
 #include "models/networks/model/model.h"
 #include "models/text/base/directories.h"
 #include "models/text/base/mapped.h"
-#include <stdlib.h>
+#include "models/text/base/text.h"
 #include <string.h>
 
 static const tess_field no_fields[] = {{0}};
@@ -16,19 +16,16 @@ const tess_family tess_family_import = {.type = "exported network",
 /* Runs of several ranks, and those that go on, compare these. */
 char *tess_import_summary(const tess_import *n)
 {
-    json_t *network = json_deep_copy(n->root);
+    TESS_FREED_JSON json_t *network = json_deep_copy(n->root);
     json_object_del(network, "check");
     json_object_del(network, "producer");
-    char *text = json_dumps(network, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    TESS_FREED char *text = json_dumps(network, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
     int turned = 0; /* matrices that a checkpoint has transposed */
     for (int v = 0; v < n->values; v++) turned += n->value[v].turned;
-    char *kept = turned ? tess_format(",\"turned\":%d", turned) : tess_format("%s", "");
+    TESS_FREED char *kept = turned ? tess_format(",\"turned\":%d", turned) : tess_format("%s", "");
     char *summary = tess_format("{\"nodes\":%d,\"parameters\":%zu,\"sum\":\"%016llx\"%s}", n->nodes,
                                 json_object_size(json_object_get(n->root, "params")),
                                 (unsigned long long)tess_sum_bytes(TESS_SUM, text, strlen(text)), kept);
-    free(kept);
-    free(text);
-    json_decref(network);
     return summary;
 }
 
@@ -88,12 +85,11 @@ int tess_model_keys(const tess_model *m)
 /* Marks what a value is made of. */
 static void mark(const tess_import *n, int v, bool *reads)
 {
-    bool *needed = tess_alloc((size_t)n->values);
+    TESS_FREED bool *needed = tess_alloc((size_t)n->values);
     needed[v] = true;
     for (int k = n->nodes - 1; k >= 0; k--)
         for (int i = 0; needed[n->node[k].out] && i < n->node[k].inputs; i++) needed[n->node[k].in[i]] = true;
     for (int k = 0; k < n->inputs; k++) reads[k] = needed[k];
-    free(needed);
 }
 
 int tess_model_outputs(const tess_model *m, int k, tess_array_want *want, bool *reads)
@@ -125,13 +121,12 @@ tess_status tess_model_check_batch(const tess_model *m, int input, int32_t *valu
 /* What makes a checkpoint a model: graph.json, and the constants that are not in it. */
 tess_status tess_import_save_rest(const tess_import *n, const char *dir)
 {
-    char *to = tess_format("%s/graph.json", dir), *weights = tess_format("%s/weights.safetensors", n->dir),
-         *consts = tess_format("%s/weights.safetensors", dir);
+    TESS_FREED char *to = tess_format("%s/graph.json", dir), *weights = tess_format("%s/weights.safetensors", n->dir),
+                    *consts = tess_format("%s/weights.safetensors", dir);
     bool large = false;
     for (size_t i = 0; n->weights && i < tess_safetensors_count(n->weights); i++)
         large |= !strncmp(tess_safetensors_at(n->weights, i)->name, "const:", 6);
     tess_status status = tess_copy_file(n->file, to);
     if (status == TESS_OK && large) status = tess_copy_file(weights, consts);
-    free(to), free(weights), free(consts);
     return status;
 }

@@ -1,7 +1,7 @@
 /* What a step of a network makes: the loss, with the numbers beside it and what states become, and the outputs that
  * `tessera run` writes. */
 #include "models/networks/import/patterns.h"
-#include <stdlib.h>
+#include "models/text/base/text.h"
 #include <string.h>
 
 /* A copy of a value as a vector of one number. */
@@ -9,13 +9,12 @@ static tess_status as_number(building *b, int k, tess_tensor **t)
 {
     const tess_dims one = {1, {1}};
     const form *f = &b->form[k];
-    tess_draft *draft = tess_alloc(sizeof *draft);
+    TESS_FREED tess_draft *draft = tess_alloc(sizeof *draft);
     *draft = *f->draft;
     tess_nd_operand operand[TESS_ND_OPERANDS];
     memcpy(operand, f->operand, sizeof operand);
     for (int i = 0; i < f->operands; i++) operand[i].by.along[0] = -1;
     *t = tess_nd_map(b->g, draft, tess_draft_cast(draft, f->result, TESS_REAL), operand, f->operands, one);
-    free(draft);
     return *t ? TESS_OK : tess_build_failed(b, NULL);
 }
 

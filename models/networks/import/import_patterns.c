@@ -1,8 +1,8 @@
 /* What nodes are together: norms, attention, gelu, embeddings and cross-entropy as programs write them out. A pattern
  * is found by what nodes compute, and by the values of constants; where one is missed, its nodes stay what they are. */
 #include "models/networks/import/patterns.h"
+#include "models/text/base/text.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef const tess_import net;
@@ -412,7 +412,7 @@ static bool is_product(net *n, int v, pattern *p)
 
 void tess_import_turn(tess_import *n)
 {
-    int *reads = tess_alloc((size_t)n->values * sizeof *reads);
+    TESS_FREED int *reads = tess_alloc((size_t)n->values * sizeof *reads);
     for (int k = 0; k < n->nodes; k++) {
         pattern p;
         const int w = n->node[k].inputs == 2 ? n->node[k].in[1] : -1;
@@ -422,7 +422,6 @@ void tess_import_turn(tess_import *n)
         n->value[w].turned = false;
     }
     for (int v = 0; v < n->values; v++) n->value[v].turned = reads[v] > 0 && reads[v] == n->value[v].uses;
-    free(reads);
 }
 
 bool tess_pattern_linear(net *n, int v, pattern *p)

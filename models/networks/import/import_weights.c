@@ -3,8 +3,8 @@
 #include "models/networks/import/import_impl.h"
 #include "models/networks/model/model.h"
 #include "models/text/base/directories.h"
+#include "models/text/base/text.h"
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -86,10 +86,8 @@ static tess_status write_all(const tess_import *n, tess_graph *g, tess_safetenso
 static tess_status begin_directory(const tess_import *n, const char *dir)
 {
     if (mkdir(dir, 0777) && errno != EEXIST) return tess_error(TESS_FAILED, dir, "cannot be made: %s", strerror(errno));
-    char *to = tess_format("%s/graph.json", dir);
-    const tess_status status = tess_copy_file(n->file, to);
-    free(to);
-    return status;
+    TESS_FREED char *to = tess_format("%s/graph.json", dir);
+    return tess_copy_file(n->file, to);
 }
 
 tess_status tess_import_save(const tess_import *n, tess_graph *g, const char *dir)

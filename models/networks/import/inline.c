@@ -3,7 +3,7 @@
  * enough: a norm's input without its mean is stored, since the gradient's mean is taken away exactly only where both
  * are of the same rounded numbers. */
 #include "models/networks/import/build.h"
-#include <stdlib.h>
+#include "models/text/base/text.h"
 #include <string.h>
 
 enum { CHAIN = 4 }; /* readers between a value and where all join */
@@ -17,11 +17,10 @@ void tess_build_readers(building *b)
         for (int i = 0; i < n->node[k].inputs; i++) b->readers[n->node[k].in[i] + 1]++, total++;
     for (int v = 0; v < n->values; v++) b->readers[v + 1] += b->readers[v];
     b->reader = tess_alloc((size_t)(total + 1) * sizeof *b->reader);
-    int *next = tess_alloc((size_t)(n->values + 1) * sizeof *next);
+    TESS_FREED int *next = tess_alloc((size_t)(n->values + 1) * sizeof *next);
     for (int v = 0; v < n->values; v++) next[v] = b->readers[v];
     for (int k = 0; k < n->nodes; k++)
         for (int i = 0; i < n->node[k].inputs; i++) b->reader[next[n->node[k].in[i]]++] = k;
-    free(next);
 }
 
 /* A map, of cheap functions alone, whose operands are of its result's shape or repeated. */

@@ -7,6 +7,7 @@
  * is marked first. */
 #include "models/networks/import/import_impl.h"
 #include "models/text/base/mapped.h"
+#include "models/text/base/text.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,12 +44,10 @@ static char *makings(const tess_import *n)
 static uint64_t add_node(const tess_import *n, const node *of, int first, uint64_t sum)
 {
     static const char *const place[] = {"name", "in", "at"};
-    json_t *same = json_copy(of->json);
+    TESS_FREED_JSON json_t *same = json_copy(of->json);
     for (size_t i = 0; i < sizeof place / sizeof *place; i++) json_object_del(same, place[i]);
-    char *text = json_dumps(same, JSON_COMPACT | JSON_SORT_KEYS);
+    TESS_FREED char *text = json_dumps(same, JSON_COMPACT | JSON_SORT_KEYS);
     sum = tess_sum_bytes(sum, text, strlen(text));
-    free(text);
-    json_decref(same);
     for (int i = 0; i < of->inputs; i++) {
         const value *v = &n->value[of->in[i]];
         const bool inside = v->kind == VALUE_NODE && v->maker >= first;
@@ -73,7 +72,7 @@ static int segments(const tess_import *n, segment *of)
 {
     int *last = tess_alloc((size_t)n->values * sizeof *last), count = 0, live = 0;
     int64_t crossing = 0; /* the sum of the values that are live: of one, that one */
-    char *made = makings(n);
+    TESS_FREED char *made = makings(n);
     for (int k = 0; k < n->nodes; k++)
         for (int i = 0; i < n->node[k].inputs; i++) last[n->node[k].in[i]] = k;
     for (int k = 0; k < n->nodes; k++) {
@@ -92,7 +91,7 @@ static int segments(const tess_import *n, segment *of)
         if (made[at->out] == LIVE && last[at->out] > k) live++, crossing += at->out;
     }
     for (int k = 0; k < count; k++) describe(n, &of[k]);
-    free(last), free(made);
+    free(last);
     return count;
 }
 

@@ -1,6 +1,7 @@
 /* Reading graph.json: everything that does not depend on what an op means is checked here. */
 #include "models/networks/import/import_impl.h"
 #include "models/text/base/directories.h"
+#include "models/text/base/text.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -288,9 +289,8 @@ static tess_status read_node(tess_import *n, json_t *json)
     if (!json_is_array(in) || (int)json_array_size(in) < ops[k].least || (int)json_array_size(in) > ops[k].most)
         return tess_import_wrong(n, of, "%.100s has %zu operands (expected %d to %d)", v.name, json_array_size(in),
                                  ops[k].least, ops[k].most);
-    char *keys = tess_format("name op in shape dtype at %s", ops[k].keys);
+    TESS_FREED char *keys = tess_format("name op in shape dtype at %s", ops[k].keys);
     tess_status status = known_keys(n, of, v.name, json, keys);
-    free(keys);
     TESS_TRY(status);
     for (size_t i = 0; i < json_array_size(in); i++)
         TESS_TRY(find_value(n, of, json_string_value(json_array_get(in, i)), &of->in[of->inputs++]));
@@ -407,12 +407,11 @@ tess_status tess_import_open(const char *dir, tess_import **net)
     n->file = tess_format("%s/graph.json", dir);
     n->number = json_object();
     n->root = json_load_file(n->file, JSON_REJECT_DUPLICATES, &e);
-    char *weights = tess_format("%s/weights.safetensors", dir);
+    TESS_FREED char *weights = tess_format("%s/weights.safetensors", dir);
     tess_status status =
         n->root ? TESS_OK : tess_error(TESS_INVALID, n->file, "line %d, column %d: %s", e.line, e.column, e.text);
     if (status == TESS_OK && access(weights, F_OK) == 0) status = tess_safetensors_open(weights, &n->weights);
     if (status == TESS_OK) status = read_all(n);
-    free(weights);
     if (status == TESS_OK)
         *net = n;
     else
@@ -492,22 +491,20 @@ static void samples_first(const value *v, int32_t *values)
     if (v->batch < 1) return;
     for (int d = 0; d < v->dims.rank; d++) *(d < v->batch ? &before : &after) *= d == v->batch ? 1 : v->dims.dim[d];
     const int64_t samples = v->dims.dim[v->batch], all = before * samples * after;
-    int32_t *old = tess_alloc((size_t)all * sizeof *old);
+    TESS_FREED int32_t *old = tess_alloc((size_t)all * sizeof *old);
     memcpy(old, values, (size_t)all * sizeof *old);
     for (int64_t i = 0; i < before * samples; i++)
         memcpy(values + (i % samples * before + i / samples) * after, old + i * after, (size_t)after * sizeof *old);
-    free(old);
 }
 
 tess_status tess_import_batch_of(const tess_import *n, int input, int32_t *values)
 {
     tess_safetensors *set;
-    char *path = tess_format("%s/check.safetensors", n->dir);
+    TESS_FREED char *path = tess_format("%s/check.safetensors", n->dir);
     tess_status status = tess_safetensors_open(path, &set);
     if (status == TESS_OK)
         status = convert(n, tess_safetensors_find(set, n->value[input].name), &n->value[input], values);
     if (status == TESS_OK) tess_safetensors_close(set);
     if (status == TESS_OK) samples_first(&n->value[input], values);
-    free(path);
     return status;
 }

@@ -7,7 +7,7 @@
  * arithmetic (pissa, olora) are refused by name. W x + B A x is added in a pass of its own, which costs a few percent.
  */
 #include "models/networks/lora/lora.h"
-#include <jansson.h>
+#include "models/text/base/text.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,11 +55,10 @@ static bool is_within(const char *module, const char *name)
 bool tess_lora_has(const tess_model *m, const tess_tensor *p)
 {
     const char *name = tess_tensor_name(p);
-    json_t *saved = tess_lora_list(m->lora->saved);
+    TESS_FREED_JSON json_t *saved = tess_lora_list(m->lora->saved);
     bool has = tess_lora_part(name) != NULL;
     for (size_t i = 0; i < json_array_size(saved); i++)
         has |= is_within(json_string_value(json_array_get(saved, i)), name);
-    json_decref(saved);
     return has;
 }
 

@@ -42,10 +42,8 @@ static bool is_nothing(const json_t *v)
 
 static tess_status refuse(const char *path, const char *key, const json_t *v, const char *expected)
 {
-    char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-    const tess_status status = tess_error(TESS_INVALID, path, "%.60s: %.80s (%s)", key, text ? text : "?", expected);
-    free(text);
-    return status;
+    TESS_FREED char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    return tess_error(TESS_INVALID, path, "%.60s: %.80s (%s)", key, text ? text : "?", expected);
 }
 
 /* What would be other arithmetic is refused by its name. */
@@ -113,9 +111,9 @@ static tess_status read_config(const char *path, json_t *root, tess_lora *l, cha
 tess_status tess_lora_open(const char *dir, tess_lora **lora, char **base)
 {
     json_error_t e;
-    char *path = tess_format("%s/adapter_config.json", dir),
-         *tensors = tess_format("%s/adapter_model.safetensors", dir);
-    json_t *root = tess_json_load(path, JSON_REJECT_DUPLICATES, &e);
+    TESS_FREED char *path = tess_format("%s/adapter_config.json", dir),
+                    *tensors = tess_format("%s/adapter_model.safetensors", dir);
+    TESS_FREED_JSON json_t *root = tess_json_load(path, JSON_REJECT_DUPLICATES, &e);
     tess_lora *l = tess_alloc(sizeof *l);
     tess_status status;
     *lora = NULL;
@@ -131,9 +129,6 @@ tess_status tess_lora_open(const char *dir, tess_lora **lora, char **base)
     l->states = tess_states_whole(dir);
     if (status == TESS_OK)
         status = l->states ? tess_states_open(dir, &l->set) : tess_safetensors_open(tensors, &l->set);
-    json_decref(root);
-    free(path);
-    free(tensors);
     if (status == TESS_OK)
         *lora = l;
     else {
@@ -146,12 +141,10 @@ tess_status tess_lora_open(const char *dir, tess_lora **lora, char **base)
 
 tess_status tess_model_adapt(tess_model *m, const char *dir)
 {
-    char *base = NULL;
+    TESS_FREED char *base = NULL;
     if (!m || !dir) return tess_error(TESS_INVALID, "adapter", "the model or the directory is NULL");
     if (m->lora) return tess_error(TESS_INVALID, dir, "is an adapter for a model that has one already");
-    const tess_status status = tess_lora_open(dir, &m->lora, &base);
-    free(base);
-    return status;
+    return tess_lora_open(dir, &m->lora, &base);
 }
 
 /* ---- tensors ---- */
@@ -262,13 +255,12 @@ tess_status tess_model_adapt_anew(tess_model *m, tess_graph *g, const char *dir)
         now = before;
     }
     if (status != TESS_OK && m->lora != before) { /* what was read of it goes */
-        char *why = tess_strdup(tess_error_text());
+        TESS_FREED char *why = tess_strdup(tess_error_text());
         now = m->lora;
         m->lora = before;
         tess_error_clear();
         status = tess_lora_load(m, g, 0);
         if (status == TESS_OK) tess_error_restore(why), status = TESS_INVALID;
-        free(why);
     }
     tess_lora_close(now);
     return status;
@@ -295,20 +287,18 @@ static json_t *targets_of(const tess_lora *l)
 {
     json_t *list = plain_targets(l);
     if (l->set || !json_is_array(list) || !has_patterns(list)) return list;
-    char *text = NULL;
+    TESS_FREED char *text = NULL;
     size_t bytes = 0;
     FILE *to = open_memstream(&text, &bytes);
     fputs("(.*\\.)?(", to);
     for (size_t i = 0; i < json_array_size(list); i++) {
-        char *expression = tess_pattern_expression(json_string_value(json_array_get(list, i)));
+        TESS_FREED char *expression = tess_pattern_expression(json_string_value(json_array_get(list, i)));
         fprintf(to, i ? "|%s" : "%s", expression);
-        free(expression);
     }
     fputc(')', to);
     fclose(to);
     json_decref(list);
     list = json_string(text);
-    free(text);
     return list;
 }
 
@@ -321,7 +311,7 @@ tess_status tess_lora_save_config(const tess_model *m, const char *dir)
                                        [TESS_ANSWERS_LABEL] = "SEQ_CLS",
                                        [TESS_ANSWERS_DECODER] = "SEQ_2_SEQ_LM"};
     const tess_lora *l = m->lora;
-    char *base = m->dir ? realpath(m->dir, NULL) : NULL;
+    TESS_FREED char *base = m->dir ? realpath(m->dir, NULL) : NULL;
     json_t *is = base ? json_string(base) : NULL; /* NULL: it is not UTF-8 */
     json_t *targets = targets_of(l);
     json_t *root =
@@ -333,12 +323,8 @@ tess_status tess_lora_save_config(const tess_model *m, const char *dir)
                   "revision", "main", "r", (json_int_t)l->r, "target_modules", targets, "task_type",
                   task[m->family->answers], "use_dora", l->dora, "use_rslora", l->rslora);
     TESS_ASSERT(root);
-    char *path = tess_format("%s/adapter_config.json", dir),
-         *text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(9));
+    TESS_FREED char *path = tess_format("%s/adapter_config.json", dir),
+                    *text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(9));
     json_decref(root);
-    free(base);
-    const tess_status status = tess_write_text(path, text);
-    free(text);
-    free(path);
-    return status;
+    return tess_write_text(path, text);
 }

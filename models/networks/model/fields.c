@@ -1,6 +1,6 @@
 /* Reading a Hugging Face config.json by a family's table of fields: every field is known or an error. */
 #include "models/networks/model/model.h"
-#include <jansson.h>
+#include "models/text/base/text.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,13 +138,11 @@ bool tess_field_takes_null(const tess_family *f, const char *name)
 
 static tess_status wrong(const char *where, const char *name, const json_t *value, const char *expected)
 {
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    TESS_FREED char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     const bool few = !strncmp(name, "quantization_config", 19); /* as whoever comes from QLoRA names it */
-    tess_status s = tess_error(
-        TESS_INVALID, where, "%s: %.200s (expected %s%s)", name, text ? text : "?", expected,
-        few ? "; name the model in 16 bits, whose matrices lora.base=nf4 holds in 4 while it is trained" : "");
-    free(text);
-    return s;
+    return tess_error(TESS_INVALID, where, "%s: %.200s (expected %s%s)", name, text ? text : "?", expected,
+                      few ? "; name the model in 16 bits, whose matrices lora.base=nf4 holds in 4 while it is trained"
+                          : "");
 }
 
 static const struct {
@@ -240,9 +238,8 @@ static tess_status read_list(const tess_field *d, const char *where, const char 
 
 static tess_status read_only(const char *where, const char *name, const json_t *value, const char *text)
 {
-    json_t *only = json_loads(text, JSON_DECODE_ANY, NULL);
+    TESS_FREED_JSON json_t *only = json_loads(text, JSON_DECODE_ANY, NULL);
     bool same = json_equal(value, only) || (json_is_false(only) && json_is_null(value));
-    json_decref(only);
     return same ? TESS_OK : wrong(where, name, value, text);
 }
 
@@ -532,15 +529,13 @@ tess_status tess_fields_read(const tess_family *f, const char *where, const char
     TESS_ASSERT(f->numbers <= TESS_MODEL_NUMBERS);
     memset(numbers, 0, f->numbers); /* what this family has no field for */
     presets(f, numbers);
-    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, NULL);
+    TESS_FREED_JSON json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, NULL);
     TESS_ASSERT(root); /* tess_model_open parsed it */
-    struct reader *r = tess_alloc(sizeof *r);
+    TESS_FREED struct reader *r = tess_alloc(sizeof *r);
     *r = (struct reader){.f = f, .where = where, .numbers = numbers};
     tess_status status = read_object(r, root, NULL, NULL);
     if (status == TESS_OK) status = count_layers(f, where, root, numbers);
     if (status == TESS_OK && f->settle) f->settle(f, numbers);
     if (status == TESS_OK && (status = f->check(f, numbers, where)) != TESS_OK) name_presets(r);
-    free(r);
-    json_decref(root);
     return status;
 }

@@ -1,6 +1,6 @@
 /* Patterns on the names of parameters, see networks.h. */
 #include "models/networks/model/model.h"
-#include <jansson.h>
+#include "models/text/base/text.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -197,11 +197,10 @@ tess_status tess_patterns_mark_all(const tess_model *m, const tess_graph *g, con
                                    bool *marked)
 {
     if (!list) return TESS_OK;
-    json_t *all = list[0] == '[' ? json_loads(list, 0, NULL) : NULL;
+    TESS_FREED_JSON json_t *all = list[0] == '[' ? json_loads(list, 0, NULL) : NULL;
     if (!all) return tess_patterns_mark(m, g, where, list, marked);
     tess_status status = TESS_OK;
     for (size_t i = 0; i < json_array_size(all) && status == TESS_OK; i++)
         status = tess_patterns_mark(m, g, where, json_string_value(json_array_get(all, i)), marked);
-    json_decref(all);
     return status;
 }

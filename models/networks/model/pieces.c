@@ -1,7 +1,7 @@
 /* Parameters to and from the tensors of files, piece by piece. */
 #include "models/networks/model/model.h"
+#include "models/text/base/text.h"
 #include <stdio.h>
-#include <stdlib.h>
 
 enum {
     STRIP = 64,             /* rows or columns that are turned at a time */
@@ -89,7 +89,7 @@ static tess_status write_turned(tess_safetensors_writer *w, const struct within 
     const size_t tensor = in->tensor + (size_t)(all->row / in->rows);
     int64_t fit = STRIP_BYTES / (all->rows * (int64_t)sizeof(float));
     int64_t most = least(fit < STRIP ? STRIP : fit, all->cols);
-    float *strip = tess_alloc((size_t)(most * all->rows) * sizeof *strip);
+    TESS_FREED float *strip = tess_alloc((size_t)(most * all->rows) * sizeof *strip);
     tess_status status = TESS_OK;
     for (int64_t c = 0; c < all->cols && status == TESS_OK; c += most) {
         int64_t n = least(most, all->cols - c);
@@ -97,7 +97,6 @@ static tess_status write_turned(tess_safetensors_writer *w, const struct within 
         if (status == TESS_OK)
             status = tess_safetensors_write(w, tensor, all->col + c, n, all->row % in->rows, all->rows, strip);
     }
-    free(strip);
     return status;
 }
 
@@ -219,7 +218,7 @@ static tess_status read_straight(const tess_safetensor *t, tess_piece q, int64_t
 /* Out of a file's (columns, height). */
 static tess_status read_turned(const tess_safetensor *t, tess_piece q, int64_t height, float *out)
 {
-    float *strip = tess_alloc((size_t)(STRIP * q.rows) * sizeof *strip);
+    TESS_FREED float *strip = tess_alloc((size_t)(STRIP * q.rows) * sizeof *strip);
     tess_status status = TESS_OK;
     for (int64_t c0 = 0; c0 < q.cols && status == TESS_OK; c0 += STRIP) {
         int64_t n = least(STRIP, q.cols - c0);
@@ -229,7 +228,6 @@ static tess_status read_turned(const tess_safetensor *t, tess_piece q, int64_t h
             for (int64_t c = 0; c < n; c++) out[r * q.cols + c0 + c] = strip[c * q.rows + r];
         tess_safetensor_forget(t);
     }
-    free(strip);
     return status;
 }
 

@@ -3,9 +3,9 @@
  * A network needs nothing else from a checkpoint; training writes the rest and makes it whole
  * (train/checkpoint/checkpoint.h). */
 #include "models/networks/model/model.h"
+#include "models/text/base/text.h"
 #include <errno.h>
 #include <glob.h>
-#include <jansson.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,19 +101,17 @@ static void join_sums(tess_piece_sums *sums, size_t n)
 
 static tess_status write_sums(const char *dir, tess_graph *g, tess_states_of_what of, const tess_piece_sums *sums)
 {
-    json_t *root = json_object();
+    TESS_FREED_JSON json_t *root = json_object();
     char *path = tess_format("%s/sums.json", dir), text[2][20];
     for (int k = 0; k < tess_graph_params(g); k++)
         for (int part = 0; part < parts_of(tess_graph_param(g, k), of); part++, sums++) {
-            char *name = name_of(tess_graph_param(g, k), one_of(tess_graph_param(g, k), part));
+            TESS_FREED char *name = name_of(tess_graph_param(g, k), one_of(tess_graph_param(g, k), part));
             snprintf(text[0], sizeof text[0], "%016llx", (unsigned long long)sums->plain);
             snprintf(text[1], sizeof text[1], "%016llx", (unsigned long long)sums->placed);
             json_object_set_new(root, name, json_pack("[s, s]", text[0], text[1]));
-            free(name);
         }
     const bool done = json_dump_file(root, path, JSON_INDENT(1)) == 0;
     const tess_status status = done ? TESS_OK : tess_error(TESS_FAILED, path, "cannot be written: %s", strerror(errno));
-    json_decref(root);
     free(path);
     return status;
 }
@@ -130,9 +128,8 @@ static bool has_sums(const json_t *root, const char *name, const tess_piece_sums
 
 static json_t *read_sums(const char *dir)
 {
-    char *path = tess_format("%s/sums.json", dir);
+    TESS_FREED char *path = tess_format("%s/sums.json", dir);
     json_t *root = json_load_file(path, 0, NULL);
-    free(path);
     return root;
 }
 
@@ -145,16 +142,14 @@ static tess_status damaged(const tess_safetensor *t)
 static tess_status check_sums(const char *dir, const tess_safetensors *states, tess_graph *g, tess_states_of_what of,
                               const tess_piece_sums *sums)
 {
-    json_t *root = read_sums(dir);
+    TESS_FREED_JSON json_t *root = read_sums(dir);
     tess_status status = TESS_OK;
     for (int k = 0; k < tess_graph_params(g); k++)
         for (int part = 0; part < parts_of(tess_graph_param(g, k), of); part++, sums++) {
-            char *name = name_of(tess_graph_param(g, k), one_of(tess_graph_param(g, k), part));
+            TESS_FREED char *name = name_of(tess_graph_param(g, k), one_of(tess_graph_param(g, k), part));
             const tess_safetensor *t = tess_safetensors_find(states, name);
             if (status == TESS_OK && t && !has_sums(root, name, sums)) status = damaged(t);
-            free(name);
         }
-    json_decref(root);
     return status;
 }
 
@@ -162,8 +157,8 @@ tess_status tess_states_verify(const char *dir)
 {
     enum { STRETCH = 1 << 20 };
     tess_safetensors *states = NULL;
-    float *values = tess_alloc(STRETCH * sizeof *values);
-    json_t *root = read_sums(dir);
+    TESS_FREED float *values = tess_alloc(STRETCH * sizeof *values);
+    TESS_FREED_JSON json_t *root = read_sums(dir);
     tess_status status = tess_states_open(dir, &states);
     for (size_t i = 0; status == TESS_OK && i < tess_safetensors_count(states); i++) {
         const tess_safetensor *t = tess_safetensors_at(states, i);
@@ -176,8 +171,6 @@ tess_status tess_states_verify(const char *dir)
         }
         if (status == TESS_OK && !has_sums(root, t->name, &sums)) status = damaged(t);
     }
-    json_decref(root);
-    free(values);
     tess_safetensors_close(states);
     return status;
 }
@@ -202,9 +195,8 @@ static void declare(tess_states_writing *s)
             int64_t shape[3];
             const struct one t = one_of(p, part);
             const int rank = tess_part_shape(p, t.part, shape);
-            char *name = name_of(p, t);
+            TESS_FREED char *name = name_of(p, t);
             tess_safetensors_declare_floats(s->writer, name, stored_as[tess_param_part_dtype(p, t.part)], rank, shape);
-            free(name);
         }
     }
 }
@@ -293,30 +285,24 @@ tess_status tess_states_end(tess_states_writing *s, bool fine)
 
 bool tess_states_whole(const char *path)
 {
-    char *file = tess_format("%s/state.json", path);
-    const bool whole = access(file, F_OK) == 0;
-    free(file);
-    return whole;
+    TESS_FREED char *file = tess_format("%s/state.json", path);
+    return access(file, F_OK) == 0;
 }
 
 bool tess_weights_there(const char *dir)
 {
-    char *steps = tess_format("%s/step-*/state.json", dir);
+    TESS_FREED char *steps = tess_format("%s/step-*/state.json", dir);
     glob_t found = {0};
     const bool there = tess_safetensors_in(dir) || tess_states_whole(dir) || !glob(steps, GLOB_NOSORT, NULL, &found);
     globfree(&found);
-    free(steps);
     return there;
 }
 
 tess_status tess_states_open(const char *path, tess_safetensors **states)
 {
-    char *one = tess_format("%s/states.safetensors", path);
-    char *index = tess_format("%s/states.safetensors.index.json", path);
-    tess_status status = tess_safetensors_open(access(one, F_OK) ? index : one, states);
-    free(one);
-    free(index);
-    return status;
+    TESS_FREED char *one = tess_format("%s/states.safetensors", path);
+    TESS_FREED char *index = tess_format("%s/states.safetensors.index.json", path);
+    return tess_safetensors_open(access(one, F_OK) ? index : one, states);
 }
 
 tess_status tess_states_of(const char *path, tess_safetensors **states)
@@ -349,9 +335,8 @@ static bool has_no_moments(const tess_safetensors *set, const tess_tensor *p)
     for (int k = 0; k < TESS_OPTIMIZERS; k++) {
         const tess_optimizer_kind *kind = tess_optimizer_kind_of(&(tess_optimizer){.type = (tess_optimizer_type)k});
         for (int m = 0; m < TESS_MOMENTS_MOST && kind->moment[m]; m++) {
-            char *name = tess_format("%s.%s", tess_tensor_name(p), kind->moment[m]);
+            TESS_FREED char *name = tess_format("%s.%s", tess_tensor_name(p), kind->moment[m]);
             none &= tess_safetensors_find(set, name) == NULL;
-            free(name);
         }
     }
     return none;
@@ -362,9 +347,8 @@ static int owner_in(const tess_safetensors *set, const tess_tensor *p, struct on
 {
     int owners = 1;
     for (bool more = t.owner > 0; more; owners += more) {
-        char *name = name_of(p, (struct one){t.part, owners});
+        TESS_FREED char *name = name_of(p, (struct one){t.part, owners});
         more = owners <= t.owner && tess_safetensors_find(set, name);
-        free(name);
     }
     return t.owner % owners;
 }
@@ -377,17 +361,13 @@ static tess_status read_part(const tess_safetensors *set, const char *path, tess
     int64_t shape[3];
     const tess_part part = one.part;
     int rank = tess_part_shape(p, part, shape);
-    char *name = name_of(p, (struct one){part, owner_in(set, p, one)});
+    TESS_FREED char *name = name_of(p, (struct one){part, owner_in(set, p, one)});
     const tess_safetensor *t = tess_safetensors_find(set, name);
     tess_status status = TESS_OK;
-    if (!t && (part == TESS_OUTER || (part != TESS_MASTER && has_no_moments(set, p)))) {
-        free(name);
-        return TESS_OK;
-    }
+    if (!t && (part == TESS_OUTER || (part != TESS_MASTER && has_no_moments(set, p)))) return TESS_OK;
     if (!t || t->rank != rank || t->dims[0] != shape[0] || (rank == 2 && t->dims[1] != shape[1]))
         status = tess_error(TESS_INVALID, path, "%s is %s (the checkpoint is of another model)", name,
                             t ? "of another shape" : "missing");
-    free(name);
     return status == TESS_OK ? tess_pieces_read_summed(t, p, part, sums) : status;
 }
 
@@ -416,7 +396,7 @@ tess_status tess_states_load(const char *dir, tess_graph *g, const tess_model *m
     tess_safetensors *states = NULL;
     const tess_states_of_what of = held(m);
     const size_t n = count_parts(g, of);
-    tess_piece_sums *sums = tess_alloc((n + 1) * sizeof *sums);
+    TESS_FREED tess_piece_sums *sums = tess_alloc((n + 1) * sizeof *sums);
     tess_status status = tess_states_open(dir, &states);
     if (status == TESS_OK) status = read_states(states, dir, g, INT_MAX, of, sums);
     status = tess_ranks_agree(status);
@@ -424,7 +404,6 @@ tess_status tess_states_load(const char *dir, tess_graph *g, const tess_model *m
         join_sums(sums, n);
         status = tess_ranks_agree(tess_rank() ? TESS_OK : check_sums(dir, states, g, of, sums));
     }
-    free(sums);
     tess_safetensors_close(states);
     return status;
 }

@@ -2,6 +2,7 @@
  * ready, so that what a step brings to RAM anyway is written while it is there, and what is there stays until it is
  * written. What no step brings is written before, and what no task of the step wrote behind it. */
 #include "models/networks/model/model.h"
+#include "models/text/base/text.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -73,14 +74,13 @@ static tess_status write_one(const struct lent *k, float *room)
 static void *write_ready(void *beside)
 {
     tess_beside *b = beside;
-    float *room = tess_alloc((size_t)b->most * sizeof *room);
+    TESS_FREED float *room = tess_alloc((size_t)b->most * sizeof *room);
     for (struct lent *k; (k = take(b));) {
         if (b->status == TESS_OK) b->status = write_one(k, room);
         tess_tile_return(&k->of.lending);
     }
     if (b->status == TESS_OK) b->status = tess_safetensors_writer_settle(b->writer);
     if (b->status != TESS_OK) b->error = tess_strdup(tess_error_text());
-    free(room);
     return NULL;
 }
 

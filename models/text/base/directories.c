@@ -16,7 +16,7 @@ static bool ends_at(const char *dir, size_t n)
 
 bool tess_dirs_make(const char *dir, size_t *made)
 {
-    char *path = tess_strdup(dir);
+    TESS_FREED char *path = tess_strdup(dir);
     const size_t length = strlen(dir);
     size_t first = 0;
     int error = 0;
@@ -29,7 +29,6 @@ bool tess_dirs_make(const char *dir, size_t *made)
             error = errno;
         path[n] = dir[n];
     }
-    free(path);
     if (made) *made = first;
     struct stat st;
     if (stat(dir, &st) == 0) {
@@ -42,13 +41,12 @@ bool tess_dirs_make(const char *dir, size_t *made)
 
 void tess_dirs_remove(const char *dir, size_t made)
 {
-    char *path = tess_strdup(dir);
+    TESS_FREED char *path = tess_strdup(dir);
     for (size_t n = strlen(dir); made > 0 && n >= made; n--)
         if (ends_at(dir, n)) {
             path[n] = 0;
             rmdir(path);
         }
-    free(path);
 }
 
 bool tess_dirs_hub(const char *name)
@@ -59,18 +57,15 @@ bool tess_dirs_hub(const char *name)
     if (n == 0 || *name == '.' || !stat(name, &st)) return false;
     if (!name[n]) return true;
     if (name[n] != '/' || !name[n + 1] || name[n + 1 + strspn(name + n + 1, letters)]) return false;
-    char *owner = tess_format("%.*s", (int)n, name);
+    TESS_FREED char *owner = tess_format("%.*s", (int)n, name);
     const bool there = !stat(owner, &st); /* then a directory in it was meant */
-    free(owner);
     return !there;
 }
 
 bool tess_dirs_has(const char *dir, const char *name)
 {
-    char *path = tess_format("%s/%s", dir, name);
-    const bool there = access(path, F_OK) == 0 || tess_gguf_has(path);
-    free(path);
-    return there;
+    TESS_FREED char *path = tess_format("%s/%s", dir, name);
+    return access(path, F_OK) == 0 || tess_gguf_has(path);
 }
 
 /* Ends a file that was written as `fresh` (f NULL: it could not be opened): it becomes `path`, or goes. */
@@ -85,11 +80,9 @@ static tess_status finish_file(FILE *f, const char *fresh, const char *path, boo
 
 tess_status tess_write_text(const char *path, const char *text)
 {
-    char *fresh = tess_format("%s.tmp", path);
+    TESS_FREED char *fresh = tess_format("%s.tmp", path);
     FILE *f = fopen(fresh, "w");
-    const tess_status status = finish_file(f, fresh, path, f && fprintf(f, "%s\n", text) >= 0);
-    free(fresh);
-    return status;
+    return finish_file(f, fresh, path, f && fprintf(f, "%s\n", text) >= 0);
 }
 
 tess_status tess_copy_file(const char *from, const char *to)
@@ -103,9 +96,8 @@ tess_status tess_copy_file(const char *from, const char *to)
         json_t *root;
         free(fresh);
         TESS_TRY(tess_gguf_beside(from, &root));
-        char *text = json_dumps(root, JSON_INDENT(2));
+        TESS_FREED char *text = json_dumps(root, JSON_INDENT(2));
         const tess_status status = tess_write_text(to, text);
-        free(text);
         json_decref(root);
         return status;
     }

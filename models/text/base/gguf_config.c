@@ -4,7 +4,6 @@
 #include "models/text/base/gguf.h"
 #include "models/text/base/mapped.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { LLAMA = 1, QWEN2 = 2, QWEN3 = 4, OLMO2 = 8, GRANITE = 16, GPT2 = 32 };
@@ -197,10 +196,10 @@ static void set_rest(const tess_gguf *g, const tess_gguf_kind *k, json_t *root)
     json_object_set_new(root, "tie_word_embeddings", json_boolean(!json_object_get(g->tensors, "output.weight")));
     json_object_set_new(root, "torch_dtype", json_string(type == 0 ? "float32" : type == 1 ? "float16" : "bfloat16"));
     if (k->bit == GPT2) return;
-    json_t *usual = json_pack("{sI sI sf}", "num_key_value_heads", heads, "head_dim",
-                              heads > 0 ? whole(root, "hidden_size") / heads : 0, "rope_theta", 10000.0);
+    TESS_FREED_JSON json_t *usual =
+        json_pack("{sI sI sf}", "num_key_value_heads", heads, "head_dim",
+                  heads > 0 ? whole(root, "hidden_size") / heads : 0, "rope_theta", 10000.0);
     json_object_update_missing(root, usual);
-    json_decref(usual);
     if (k->bit & (LLAMA | GRANITE))
         json_object_set_new(root, "mlp_bias", json_boolean(json_object_get(g->tensors, "blk.0.ffn_gate.bias")));
     if (k->bit != QWEN2)
@@ -265,16 +264,14 @@ bool tess_gguf_has(const char *path)
 {
     const char *slash = strrchr(path, '/');
     if (!slash || (strcmp(slash, "/config.json") && strcmp(slash, "/tokenizer_config.json"))) return false;
-    char *file = tess_format("%.*s", (int)(slash - path), path);
-    const bool has = tess_gguf_is(file);
-    free(file);
-    return has;
+    TESS_FREED char *file = tess_format("%.*s", (int)(slash - path), path);
+    return tess_gguf_is(file);
 }
 
 tess_status tess_gguf_beside(const char *path, json_t **root)
 {
     const char *slash = strrchr(path, '/');
-    char *file = tess_format("%.*s", (int)(slash - path), path);
+    TESS_FREED char *file = tess_format("%.*s", (int)(slash - path), path);
     tess_map map = {0};
     tess_gguf g = {0};
     tess_status status = tess_map_open(file, &map);
@@ -286,6 +283,5 @@ tess_status tess_gguf_beside(const char *path, json_t **root)
         *root = make_tokenizer_config(g.meta);
     tess_gguf_free(&g);
     tess_map_close(&map);
-    free(file);
     return status;
 }

@@ -56,11 +56,10 @@ static bool put_number(tess_bytes *to, const char **at, const char *end)
     bool whole;
     p = number_end(p, end, &whole);
     if (!p) return false;
-    char *text = tess_format("%.*s", (int)(p - *at), *at);
+    TESS_FREED char *text = tess_format("%.*s", (int)(p - *at), *at);
     errno = 0;
     if (whole) (void)strtoll(text, NULL, 10);
     const bool large = errno == ERANGE, infinite = isinf(strtod(text, NULL));
-    free(text);
     if (infinite && negative) tess_bytes_add(to, "-", 1);
     if (infinite)
         tess_bytes_add(to, beyond, sizeof beyond - 1);
@@ -111,13 +110,12 @@ json_t *tess_json_load(const char *path, size_t flags, json_error_t *error)
 
 tess_status tess_json_beside(const char *dir, const char *name, json_t **root)
 {
-    char *path = tess_format("%s/%s", dir, name);
+    TESS_FREED char *path = tess_format("%s/%s", dir, name);
     tess_status status = TESS_OK;
     *root = NULL;
     if (tess_dirs_has(dir, name)) status = tess_json_open(path, JSON_ALLOW_NUL, root, NULL);
     if (status == TESS_OK && *root && !json_is_object(*root))
         status = tess_error(TESS_INVALID, path, "is no JSON object");
-    free(path);
     return status;
 }
 
@@ -131,8 +129,6 @@ tess_status tess_json_open(const char *path, size_t flags, json_t **root, uint64
     if (sum) *sum = tess_sum_bytes(TESS_SUM, map.data, map.bytes);
     tess_map_close(&map);
     if (*root) return TESS_OK;
-    char *where = tess_format("%s:%d:%d", path, error.line, error.column);
-    tess_status status = tess_error(TESS_INVALID, where, "is no JSON: %s", error.text);
-    free(where);
-    return status;
+    TESS_FREED char *where = tess_format("%s:%d:%d", path, error.line, error.column);
+    return tess_error(TESS_INVALID, where, "is no JSON: %s", error.text);
 }

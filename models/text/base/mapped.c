@@ -1,5 +1,6 @@
 /* A file mapped for reading. */
 #include "models/text/base/mapped.h"
+#include "models/text/base/text.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -53,10 +54,8 @@ tess_status tess_file_error(const char *file, const char *field, const char *for
     va_start(ap, format);
     vsnprintf(what, sizeof what, format, ap);
     va_end(ap);
-    char *where = tess_format("%s: %s", file, field);
-    tess_status status = tess_error(TESS_INVALID, where, "%s", what);
-    free(where);
-    return status;
+    TESS_FREED char *where = tess_format("%s: %s", file, field);
+    return tess_error(TESS_INVALID, where, "%s", what);
 }
 
 uint64_t tess_sum_bytes(uint64_t sum, const void *data, size_t bytes)

@@ -1,6 +1,5 @@
 /* How a run fails, and what it may take: steps and memory are counted, so that a template that never ends does. */
 #include "models/text/chat/template_impl.h"
-#include <stdlib.h>
 
 enum { STEPS = 20 << 20 };
 

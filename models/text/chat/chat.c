@@ -72,7 +72,7 @@ static const json_t *template_of(const json_t *config)
 
 static tess_status read_template(tess_chat *c, const json_t *config)
 {
-    char *path = tess_format("%s/chat_template.jinja", c->dir), *config_path = NULL;
+    TESS_FREED char *path = tess_format("%s/chat_template.jinja", c->dir), *config_path = NULL;
     tess_map map;
     tess_status status;
     const json_t *text = template_of(config);
@@ -92,8 +92,6 @@ static tess_status read_template(tess_chat *c, const json_t *config)
         status = tess_error(TESS_INVALID, "chat_template",
                             "%s has none (in tokenizer_config.json, or chat_template.jinja)", c->dir);
     }
-    free(config_path);
-    free(path);
     return status;
 }
 
@@ -109,7 +107,7 @@ static tess_chat *new_chat(const char *dir)
 tess_status tess_chat_open(const char *dir, tess_chat **chat)
 {
     tess_chat *c = *chat = new_chat(dir);
-    json_t *config = NULL, *map = NULL;
+    TESS_FREED_JSON json_t *config = NULL, *map = NULL;
     tess_status status = tess_json_beside(dir, "tokenizer_config.json", &config);
     if (status == TESS_OK) status = tess_json_beside(dir, "special_tokens_map.json", &map);
     take_tokens(c, config);
@@ -119,11 +117,8 @@ tess_status tess_chat_open(const char *dir, tess_chat **chat)
         c->unsupported = tess_arena_format(c->arena, "%s", tess_error_text());
         tess_error_clear();
     }
-    char *tokens = json_dumps(c->tokens, JSON_SORT_KEYS);
+    TESS_FREED char *tokens = json_dumps(c->tokens, JSON_SORT_KEYS);
     c->sum = tess_sum_bytes(c->sum, tokens, strlen(tokens));
-    free(tokens);
-    json_decref(config);
-    json_decref(map);
     return TESS_OK;
 }
 
@@ -227,9 +222,8 @@ static tess_status render(const tess_chat *c, const char *where, const json_t *t
     if (status == TESS_OK && tess_utf8_valid(out->data, out->length) != out->length)
         status = bad(c->where, "writes text that is not UTF-8");
     if (status == TESS_OK || !where) return status;
-    char *what = tess_format("%s", tess_error_text());
+    TESS_FREED char *what = tess_format("%s", tess_error_text());
     tess_error(status, where, "%s", what);
-    free(what);
     return status;
 }
 

@@ -16,9 +16,8 @@ struct lexer {
 
 void tess_tpl_error(const char *where, int line, const char *what, tess_status *status)
 {
-    char *place = tess_format("%s: line %d", where, line);
+    TESS_FREED char *place = tess_format("%s: line %d", where, line);
     if (*status == TESS_OK) *status = tess_error(TESS_INVALID, place, "%s", what);
-    free(place);
 }
 
 static void fail(struct lexer *l, const char *what)

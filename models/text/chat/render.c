@@ -1,7 +1,6 @@
 /* Rendering: a tree against variables. */
 #include "models/text/chat/template_impl.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { DEEPEST = 100 };

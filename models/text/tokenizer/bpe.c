@@ -79,7 +79,7 @@ static tess_status read_merge(const tess_reader *r, tess_bpe *b, const tess_voca
         return tess_file_error(r->path, field, "expected \"a b\" or [\"a\", \"b\"]");
     size_t n[3] = {text ? (size_t)(space - text) : strlen(left), strlen(right), 0};
     n[2] = n[0] + n[1];
-    char *both = tess_alloc(n[2] + 1);
+    TESS_FREED char *both = tess_alloc(n[2] + 1);
     memcpy(memcpy(both, left, n[0]) + n[0], right, n[1]);
     const char *const part[3] = {both, both + n[0], both};
     int32_t id[3];
@@ -89,7 +89,6 @@ static tess_status read_merge(const tess_reader *r, tess_bpe *b, const tess_voca
             status = tess_file_error(r->path, field, "\"%.*s\" is not in model.vocab", (int)n[i], part[i]);
     if (status == TESS_OK && !add_merge(b, id[0], id[1], id[2]))
         status = tess_file_error(r->path, field, "\"%.*s %s\" is there twice", (int)n[0], both, right);
-    free(both);
     return status;
 }
 

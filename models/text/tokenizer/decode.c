@@ -19,7 +19,7 @@ const char *tess_tokenizer_bytes(const tess_tokenizer *t, int32_t id, size_t *le
 
 static void decode(const tess_tokenizer *t, const int32_t *ids, size_t count, tess_bytes *out)
 {
-    tess_token *token = tess_alloc((count + 1) * sizeof *token);
+    TESS_FREED tess_token *token = tess_alloc((count + 1) * sizeof *token);
     tess_bytes bytes = {0};
     size_t n = 0;
     for (size_t i = 0; i < count; i++) {
@@ -36,7 +36,6 @@ static void decode(const tess_tokenizer *t, const int32_t *ids, size_t count, te
     else
         tess_bytes_add_lossy(out, bytes.data, bytes.length);
     free(bytes.data);
-    free(token);
 }
 
 char *tess_tokenizer_decode(const tess_tokenizer *t, const int32_t *ids, size_t count, size_t *length)

@@ -72,10 +72,8 @@ struct tess_encoding_state {
 
 static tess_status bad_text(const char *where, size_t at, const char *what)
 {
-    char *place = tess_format("%s: byte %zu", where, at);
-    tess_status status = tess_error(TESS_INVALID, place, "%s", what);
-    free(place);
-    return status;
+    TESS_FREED char *place = tess_format("%s: byte %zu", where, at);
+    return tess_error(TESS_INVALID, place, "%s", what);
 }
 
 static tess_status encode_word(void *user, const char *word, size_t n)
@@ -241,9 +239,8 @@ tess_status tess_encoding_next(tess_encoding *e, tess_ids *ids)
     s->ids = ids;
     while (status == TESS_OK && e->at == at && e->at < e->length && ids->count == count) status = step(e);
     if (status == TESS_OK) return TESS_OK;
-    char *place = tess_format("%s: byte %zu", s->where, e->at);
+    TESS_FREED char *place = tess_format("%s: byte %zu", s->where, e->at);
     tess_error_at(status, "text", place);
-    free(place);
     return status;
 }
 

@@ -3,7 +3,6 @@
  * cuts words has a name there. */
 #include "models/text/base/gguf.h"
 #include "models/text/tokenizer/tokenizer_parts_impl.h"
-#include <stdlib.h>
 #include <string.h>
 
 const char *const tess_gguf_words[TESS_GGUF_WORDS][2] = {

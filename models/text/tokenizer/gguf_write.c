@@ -2,7 +2,6 @@
 #include "models/text/base/directories.h"
 #include "models/text/base/gguf.h"
 #include "models/text/tokenizer/tokenizer_parts_impl.h"
-#include <stdlib.h>
 #include <string.h>
 
 static const double NO_MERGE = -1e6; /* the score of what no merge makes */
@@ -69,15 +68,14 @@ static tess_status put_merges(struct written *w, const json_t *list, bool pieces
     {
         const char *a = json_string_value(json_array_get(merge, 0)), *b = json_string_value(json_array_get(merge, 1));
         const char *text = json_string_value(merge), *space = text ? strchr(text, ' ') : NULL;
-        char *one = text ? tess_strdup(text) : tess_format("%s %s", a, b);
-        char *both = text ? tess_format("%.*s%s", (int)(space - text), text, space + 1) : tess_format("%s%s", a, b);
+        TESS_FREED char *one = text ? tess_strdup(text) : tess_format("%s %s", a, b);
+        TESS_FREED char *both =
+            text ? tess_format("%.*s%s", (int)(space - text), text, space + 1) : tess_format("%s%s", a, b);
         const json_int_t id = json_integer_value(json_object_get(w->id, both));
         const bool split = pieces && id != last && json_real_value(json_array_get(w->score, (size_t)id)) > NO_MERGE;
         if (pieces && id != last) json_array_set_new(w->score, (size_t)id, json_real((double)-++made));
         last = id;
         if (!pieces) json_array_append_new(merges, json_string(one));
-        free(one);
-        free(both);
         if (split) return tess_file_error(w->r->path, "model.merges", "are in an order that no scores of tokens give");
     }
     return TESS_OK;
@@ -114,10 +112,9 @@ static bool are_pieces(const json_t *root, bool *prefix)
     *prefix = scheme ? strcmp(scheme, "never") : json_is_true(json_object_get(pre, "add_prefix_space"));
     bool same = is_type(pre, "Metaspace") && is_type(normalizer, NULL);
     for (int with = 0; with < 2 && is_type(pre, NULL) && !same; with++) {
-        json_t *usual = tess_sentencepiece_normalizer(with);
+        TESS_FREED_JSON json_t *usual = tess_sentencepiece_normalizer(with);
         same = json_equal(normalizer, usual);
         *prefix = with;
-        json_decref(usual);
     }
     return same && json_is_true(json_object_get(json_object_get(root, "model"), "byte_fallback"));
 }
@@ -133,7 +130,7 @@ static void set(json_t *meta, const char *name, json_t *value)
 static tess_status put_beside(struct written *w, const char *dir, json_t *meta)
 {
     static const char *const name[] = {"bos_token", "eos_token", "pad_token"};
-    json_t *config = NULL, *model = NULL;
+    TESS_FREED_JSON json_t *config = NULL, *model = NULL;
     tess_status status = tess_json_beside(dir, "tokenizer_config.json", &config);
     if (status == TESS_OK) status = tess_json_beside(dir, "config.json", &model);
     for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
@@ -147,16 +144,13 @@ static tess_status put_beside(struct written *w, const char *dir, json_t *meta)
         if (json_is_integer(id)) set(meta, key, json_integer(json_integer_value(id)));
     }
     json_t *template = json_object_get(config, "chat_template");
-    char *path = tess_format("%s/chat_template.jinja", dir);
+    TESS_FREED char *path = tess_format("%s/chat_template.jinja", dir);
     tess_map map = {0};
     if (json_is_string(template)) json_object_set(meta, "tokenizer.chat_template", template);
     if (tess_dirs_has(dir, "chat_template.jinja") && status == TESS_OK) status = tess_map_open(path, &map);
     if (map.bytes)
         json_object_set_new(meta, "tokenizer.chat_template", json_stringn((const char *)map.data, map.bytes));
     tess_map_close(&map);
-    free(path);
-    json_decref(config);
-    json_decref(model);
     return status;
 }
 
@@ -172,7 +166,7 @@ static tess_status put_all(struct written *w, const tess_tokenizer *t, const jso
             TESS_INVALID, t->path,
             "is of no kind that has a name in GGUF (expected BPE of bytes as gpt-2's, llama 3's or qwen2's, "
             "or sentencepiece's with byte_fallback, and at most a token before and behind a text)");
-    json_t *merges = json_array();
+    TESS_FREED_JSON json_t *merges = json_array();
     set(meta, "model", json_string(pieces ? "llama" : "gpt2"));
     if (!pieces) set(meta, "pre", json_string(pre));
     if (pieces) set(meta, "add_space_prefix", json_boolean(prefix));
@@ -183,7 +177,6 @@ static tess_status put_all(struct written *w, const tess_tokenizer *t, const jso
     set(meta, pieces ? "scores" : "merges", json_incref(pieces ? w->score : merges));
     set(meta, "add_bos_token", json_boolean(t->around.before.count));
     set(meta, "add_eos_token", json_boolean(t->around.behind.count));
-    json_decref(merges);
     if (status == TESS_OK) status = put_beside(w, dir, meta);
     if (t->around.before.count) set(meta, "bos_token_id", json_integer(t->around.before.id[0]));
     if (t->around.behind.count) set(meta, "eos_token_id", json_integer(t->around.behind.id[0]));

@@ -2,7 +2,6 @@
  * is made that the latter has. What the two do not say, how a text is cut into words, follows from the kind of
  * tokenizer. */
 #include "models/text/tokenizer/tokenizer_parts_impl.h"
-#include <stdlib.h>
 #include <string.h>
 
 /* A line each, "a b", behind one that says the version; the file ends, or does not, in a line's end. */

@@ -1,6 +1,5 @@
 /* Post-processors: the ids that stand before and behind a text that is by itself. */
 #include "models/text/tokenizer/tokenizer_parts_impl.h"
-#include <stdlib.h>
 #include <string.h>
 
 static tess_status push_id(const tess_reader *r, const char *field, const json_t *id, tess_ids *ids)

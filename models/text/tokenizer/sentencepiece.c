@@ -210,7 +210,7 @@ static json_t *text_of(tess_token t)
 
 static json_t *make_merges(const struct model *m)
 {
-    struct pair *pair = NULL;
+    TESS_FREED struct pair *pair = NULL;
     size_t count = 0, room = 0;
     for (size_t i = 0; i < m->count; i++) {
         const tess_token t = m->piece[i].text;
@@ -231,7 +231,6 @@ static json_t *make_merges(const struct model *m)
     for (size_t i = 0; i < count; i++)
         json_array_append_new(
             merges, json_pack("[oo]", text_of(m->piece[pair[i].left].text), text_of(m->piece[pair[i].right].text)));
-    free(pair);
     return merges;
 }
 

@@ -134,9 +134,8 @@ static tess_tokenizer *new_tokenizer(const char *path)
 static tess_status make_root(tess_tokenizer *t, const char *dir, json_t **root)
 {
     TESS_TRY(tess_tokenizer_files_read(&(tess_reader){t->arena, t->path}, dir, root));
-    char *text = json_dumps(*root, JSON_COMPACT);
+    TESS_FREED char *text = json_dumps(*root, JSON_COMPACT);
     t->sum = tess_sum_bytes(TESS_SUM, text, strlen(text));
-    free(text);
     return TESS_OK;
 }
 
@@ -150,7 +149,7 @@ static tess_status open_tokenizer(const char *path, bool any, tess_tokenizer **t
     char *file = name ? tess_format("%s/%s", path, name) : tess_strdup(path);
     tess_tokenizer *t = new_tokenizer(file);
     free(file);
-    json_t *root = NULL;
+    TESS_FREED_JSON json_t *root = NULL;
     tess_status status = name && strcmp(name, json) ? make_root(t, path, &root)
                                                     : tess_json_open(t->path, JSON_ALLOW_NUL, &root, &t->sum);
     if (status == TESS_OK) status = read_all(t, root);
@@ -159,7 +158,6 @@ static tess_status open_tokenizer(const char *path, bool any, tess_tokenizer **t
         status = TESS_OK;
     }
     if (status == TESS_OK && kept) *kept = json_incref(root);
-    json_decref(root);
     if (status == TESS_OK)
         *tokenizer = t;
     else
@@ -197,9 +195,8 @@ tess_status tess_tokenizer_save(const char *dir, const char *file)
         json_pack("{sb sb sb}", "single_word", 0, "lstrip", 0, "rstrip", 0); /* the library wants them said */
     json_array_foreach(json_object_get(root, "added_tokens"), i, token) json_object_update_missing(token, flags);
     json_decref(flags);
-    char *text = json_dumps(root, JSON_INDENT(1));
+    TESS_FREED char *text = json_dumps(root, JSON_INDENT(1));
     const tess_status status = tess_write_text(file, text);
-    free(text);
     json_decref(root);
     tess_tokenizer_free(t);
     return status;

@@ -7,7 +7,6 @@
 #include "models/text/tokenizer/tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* Special tokens by their meaning, in transformers' order; ids of those that no file has follow it. */
 enum { BOS, EOS, UNK, SEP, PAD, CLS, MASK, SPECIALS };
@@ -216,9 +215,8 @@ static tess_status add_specials(struct beside *b)
             b->spelt[i] = json_is_string(token) ? json_string_value(token) : tess_json_text(token, "content");
         else
             b->spelt[i] = usual;
-        json_t *entry = json_pack("{ss* sb}", "content", b->spelt[i], "lstrip", i == MASK);
+        TESS_FREED_JSON json_t *entry = json_pack("{ss* sb}", "content", b->spelt[i], "lstrip", i == MASK);
         const tess_status status = add_special(b, json_is_object(token) ? token : entry);
-        json_decref(entry);
         TESS_TRY(status);
     }
     const json_t *const from[] = {b->config, b->map};
@@ -278,10 +276,8 @@ static json_t *make_template(const struct beside *b)
 static tess_status read_vocabulary(struct beside *b, bool pairs, json_t **root)
 {
     if (pairs) {
-        char *merges = tess_format("%s/merges.txt", b->dir);
-        const tess_status status = tess_pairs_read(b->r->path, merges, b->config, b->kind->qwen2, root);
-        free(merges);
-        return status;
+        TESS_FREED char *merges = tess_format("%s/merges.txt", b->dir);
+        return tess_pairs_read(b->r->path, merges, b->config, b->kind->qwen2, root);
     }
     tess_map map;
     TESS_TRY(tess_map_open(b->r->path, &map));

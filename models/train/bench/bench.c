@@ -2,6 +2,7 @@
  * reaches in the same run. */
 #include "models/train/bench/bench.h"
 #include "codelets/codelets.h"
+#include "models/text/base/text.h"
 #include "models/train/rates/yardstick.h"
 #include <stdlib.h>
 
@@ -37,7 +38,7 @@ static tess_status begin_step(const tess_bench_run *b, int k)
 static tess_status measure(tess_bench_run *b, int steps, FILE *out, void (*begin)(void *of), tess_bench_teller tell,
                            void *of)
 {
-    double *seconds = tess_alloc((size_t)steps * sizeof *seconds);
+    TESS_FREED double *seconds = tess_alloc((size_t)steps * sizeof *seconds);
     tess_profile p;
     tess_status status = TESS_OK;
     const bool overlaps = tess_step_overlaps(b->step) && !b->tracing.open;
@@ -62,7 +63,6 @@ static tess_status measure(tess_bench_run *b, int steps, FILE *out, void (*begin
     tess_profile_read(&p);
     qsort(seconds, (size_t)steps, sizeof *seconds, ascending);
     if (status == TESS_OK) tell(of, out, b, seconds[steps / 2], &p, steps);
-    free(seconds);
     return status;
 }
 

@@ -1,8 +1,8 @@
 /* What a run will hold, do and take, before it runs. */
+#include "models/text/base/text.h"
 #include "models/train/bench/estimate_impl.h"
 #include "models/train/questions/questions.h"
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* While no bar is drawn: what comes behind would stand in its line. */
@@ -85,7 +85,7 @@ static tess_status print_placed(tess_run *r, uint64_t least, const struct asked 
     if (status == TESS_OK && r->evaluates) status = tess_run_eval_step(r, false, &eval); /* it rests there, too */
     const bool fits = status == TESS_OK;
     char room[512];
-    char *why = fits ? NULL : tess_strdup(tess_error_text());
+    TESS_FREED char *why = fits ? NULL : tess_strdup(tess_error_text());
     if (status == TESS_INVALID) {
         tess_step_free(step);
         r->machine.disk = NULL;
@@ -118,7 +118,6 @@ static tess_status print_placed(tess_run *r, uint64_t least, const struct asked 
         tess_error_restore(why);
         status = TESS_FAILED;
     }
-    free(why);
     tess_step_free(eval);
     tess_step_free(step);
     return status;

@@ -1,7 +1,6 @@
 /* The words of `tessera estimate` around the plan of its step. */
 #include "codelets/codelets.h"
 #include "models/train/bench/estimate_impl.h"
-#include <stdlib.h>
 #include <string.h>
 
 static tess_plan_words words_of(const tess_run *r, uint64_t limit, uint64_t least)

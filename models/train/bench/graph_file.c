@@ -1,10 +1,10 @@
 /* The step of a run as an instance for those who study schedules: in JSON, a tile or a task a line, written as the list
  * goes by, and in Graphviz's dot. docs/observe.md explains the fields. */
 #include "codelets/codelets.h"
+#include "models/text/base/text.h"
 #include "models/train/report/plan_file.h"
 #include "models/train/run/run.h"
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -191,7 +191,7 @@ static void put_step(struct writing *w, tess_run *r, const tess_step *step, bool
 
 static tess_status write_step(tess_run *r, const tess_step *step, bool placed, const char *file, struct writing *w)
 {
-    char *fresh = tess_format("%s.new", file);
+    TESS_FREED char *fresh = tess_format("%s.new", file);
     tess_status status = TESS_OK;
     *w = (struct writing){.f = fopen(fresh, "w")};
     if (w->f) put_step(w, r, step, !strcmp(strrchr(file, '.'), ".dot"), placed);
@@ -202,7 +202,6 @@ static tess_status write_step(tess_run *r, const tess_step *step, bool placed, c
         status = tess_error(tess_errno_status(errno), file, "cannot be written: %s", strerror(errno));
         unlink(fresh);
     }
-    free(fresh);
     return status;
 }
 

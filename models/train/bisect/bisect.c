@@ -6,6 +6,7 @@
  * may lose events, tasks of StarPU's own would hold tiles longer than the plan says, and digests in every run would
  * cost a pass over all bytes. Lists differ by caps and ranks, so a task is known by its codelet, tensor, micro-batch
  * and place among equals. Tasks on a GPU leave no digests: they end later than the worker that submits them. */
+#include "models/text/base/text.h"
 #include "models/train/bisect/bisect_impl.h"
 #include "models/train/config/config.h"
 #include <errno.h>
@@ -80,13 +81,12 @@ static tess_status launch(const tess_side *s, const char *steps, const char *pro
 
 static tess_status replay(const tess_side *s, const tess_stretch *at, const char *program)
 {
-    char *steps = tess_format("%lld:%lld", (long long)at->from, (long long)at->to);
+    TESS_FREED char *steps = tess_format("%lld:%lld", (long long)at->from, (long long)at->to);
     tess_status status;
     if (!tess_rank())
         printf("%s from step %lld to %lld once more, on %d rank%s\n", s->dir, (long long)at->from + 1,
                (long long)at->to, s->ranks, s->ranks > 1 ? "s" : "");
     status = s->ranks == tess_ranks() ? tess_bisect_replay(s->dir, steps) : launch(s, steps, program);
-    free(steps);
     return status;
 }
 
@@ -141,11 +141,10 @@ static tess_status judge(const tess_side side[2], const tess_stretch *at, int *b
     *bad = -1;
     for (int k = 0; k < 2; k++) {
         tess_side again = {0};
-        char *path = tess_format("%s/bisect/metrics.jsonl", side[k].dir);
+        TESS_FREED char *path = tess_format("%s/bisect/metrics.jsonl", side[k].dir);
         const tess_status status = tess_side_metrics(path, &again);
         for (int64_t s = at->from + 1; s <= at->to && status == TESS_OK && s <= again.steps; s++)
             alike[k] &= tess_sides_alike(&side[k], &again, s);
-        free(path);
         tess_side_close(&again);
         TESS_TRY(status);
     }

@@ -1,4 +1,5 @@
 /* Reading what graph/step/step_digest.c writes, a step of all ranks at a time. */
+#include "models/text/base/text.h"
 #include "models/train/bisect/bisect_impl.h"
 #include "models/train/report/digests.h"
 #include <dirent.h>
@@ -11,12 +12,11 @@
 /* How many ranks left digests in an output; 0: none did. */
 static int ranks_there(const char *output)
 {
-    char *path = tess_format("%s/digests", output);
+    TESS_FREED char *path = tess_format("%s/digests", output);
     DIR *dir = opendir(path);
     int ranks = 0;
     for (struct dirent *e; dir && (e = readdir(dir));) (void)sscanf(e->d_name, "rank-0-of-%d.tsv", &ranks);
     if (dir) closedir(dir);
-    free(path);
     return ranks > 0 ? ranks : 0;
 }
 

@@ -1,5 +1,6 @@
 /* What two runs left, and between which steps they part by that: losses and gradient norms, which are exact sums and
  * written with all digits, and the bytes of checkpoints. */
+#include "models/text/base/text.h"
 #include "models/train/bisect/bisect_impl.h"
 #include "models/train/checkpoint/checkpoint.h"
 #include "models/train/report/metrics.h"
@@ -44,7 +45,7 @@ static void keep(tess_side *s, const tess_metrics *m, int64_t *room)
 tess_status tess_side_metrics(const char *path, tess_side *s)
 {
     FILE *f = fopen(path, "r");
-    char *line = NULL;
+    TESS_FREED char *line = NULL;
     size_t size = 0;
     int64_t room = 0;
     free(s->value);
@@ -55,7 +56,6 @@ tess_status tess_side_metrics(const char *path, tess_side *s)
         tess_metrics m;
         if (line[n - 1] == '\n' && tess_metrics_scan(line, (size_t)n - 1, &m)) keep(s, &m, &room);
     }
-    free(line);
     fclose(f);
     return s->steps ? TESS_OK : tess_error(TESS_INVALID, path, "has no step (the run made none)");
 }
@@ -64,7 +64,7 @@ tess_status tess_side_open(const char *dir, tess_side *s)
 {
     *s = (tess_side){.dir = dir};
     json_error_t error;
-    char *path = tess_format("%s/config.json", dir), *metrics = tess_format("%s/metrics.jsonl", dir);
+    TESS_FREED char *path = tess_format("%s/config.json", dir), *metrics = tess_format("%s/metrics.jsonl", dir);
     tess_status status = TESS_OK;
     if (access(path, F_OK) || access(metrics, F_OK))
         status = tess_error(TESS_INVALID, dir, "is no output of a run (no %s; train leaves one in \"output\")",
@@ -74,8 +74,6 @@ tess_status tess_side_open(const char *dir, tess_side *s)
     else
         status = tess_side_metrics(metrics, s);
     if (status == TESS_OK) s->ranks = ranks_of(s->config);
-    free(path);
-    free(metrics);
     return status;
 }
 
@@ -102,7 +100,7 @@ enum { BLOCK = 1 << 20 };
 static bool same_bytes(const char *a, const char *b)
 {
     FILE *f = fopen(a, "rb"), *g = fopen(b, "rb");
-    char *x = tess_alloc(BLOCK), *y = tess_alloc(BLOCK);
+    TESS_FREED char *x = tess_alloc(BLOCK), *y = tess_alloc(BLOCK);
     bool same = f && g;
     for (size_t n = BLOCK; same && n == BLOCK;) {
         n = fread(x, 1, BLOCK, f);
@@ -110,8 +108,6 @@ static bool same_bytes(const char *a, const char *b)
     }
     if (f) fclose(f);
     if (g) fclose(g);
-    free(x);
-    free(y);
     return same;
 }
 
@@ -122,10 +118,8 @@ static int same_weights(const char *a, const char *b)
     DIR *d = opendir(a);
     for (struct dirent *e; d && same && (e = readdir(d));) {
         if (!tess_ends(e->d_name, ".safetensors")) continue;
-        char *x = tess_format("%s/%s", a, e->d_name), *y = tess_format("%s/%s", b, e->d_name);
+        TESS_FREED char *x = tess_format("%s/%s", a, e->d_name), *y = tess_format("%s/%s", b, e->d_name);
         if (access(y, F_OK) == 0) same = same_bytes(x, y);
-        free(x);
-        free(y);
     }
     if (d) closedir(d);
     return same;
@@ -153,11 +147,8 @@ static int64_t newest(const char *dir, int64_t most)
 
 static int same_checkpoint(const char *a, const char *b, int64_t step)
 {
-    char *x = tess_checkpoint_path(a, step), *y = tess_checkpoint_path(b, step);
-    const int same = same_weights(x, y);
-    free(x);
-    free(y);
-    return same;
+    TESS_FREED char *x = tess_checkpoint_path(a, step), *y = tess_checkpoint_path(b, step);
+    return same_weights(x, y);
 }
 
 /* Of steps that both have. One that differs tells that they part before it. */
@@ -180,12 +171,10 @@ static void look_at_models(const tess_side *a, const tess_side *b, tess_stretch 
 {
     const char *x = tess_side_text(a, "save_dtype"), *y = tess_side_text(b, "save_dtype");
     if (s->to || a->steps != b->steps || (x && y && strcmp(x, y))) return;
-    char *of_a = tess_format("%s/model", a->dir), *of_b = tess_format("%s/model", b->dir);
+    TESS_FREED char *of_a = tess_format("%s/model", a->dir), *of_b = tess_format("%s/model", b->dir);
     const int same = same_weights(of_a, of_b);
     if (same == 0) s->to = s->last;
     if (same > 0) s->weights = true;
-    free(of_a);
-    free(of_b);
 }
 
 void tess_sides_part(const tess_side *a, const tess_side *b, tess_stretch *out)

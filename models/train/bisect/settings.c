@@ -1,6 +1,6 @@
 /* Whether two runs are of one configuration, but for what says where tiles are and what a run leaves. */
+#include "models/text/base/text.h"
 #include "models/train/bisect/bisect_impl.h"
-#include <stdlib.h>
 #include <string.h>
 
 /* Keys, and groups of keys, that change no bit. */
@@ -55,9 +55,8 @@ static void note(struct different *d, const char *key, const json_t *a, const js
     }
     snprintf(d->first, sizeof d->first, "%s", key);
     for (int k = 0; k < 2; k++) {
-        char *text = of[k] ? json_dumps(of[k], JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+        TESS_FREED char *text = of[k] ? json_dumps(of[k], JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
         snprintf(d->value[k], sizeof d->value[k], "%.79s", text ? text : "missing");
-        free(text);
     }
 }
 
@@ -67,13 +66,12 @@ static void compare(struct different *d, const char *prefix, json_t *a, json_t *
     json_t *value;
     json_object_foreach(a, name, value)
     {
-        char *key = tess_format("%s%s%s", prefix, *prefix ? "." : "", name);
+        TESS_FREED char *key = tess_format("%s%s%s", prefix, *prefix ? "." : "", name);
         json_t *other = json_object_get(b, name);
         if (json_is_object(value) && json_is_object(other))
             compare(d, key, value, other);
         else if (!is_free(key) && other && !json_equal(value, other)) /* one that is missing is of another version */
             note(d, key, value, other);
-        free(key);
     }
 }
 
@@ -81,9 +79,8 @@ static json_t *of_key(const tess_side *s, const char *key)
 {
     json_t *at = s->config;
     for (const char *dot; at && (dot = strchr(key, '.')); key = dot + 1) {
-        char *name = tess_format("%.*s", (int)(dot - key), key);
+        TESS_FREED char *name = tess_format("%.*s", (int)(dot - key), key);
         at = json_object_get(at, name);
-        free(name);
     }
     return json_object_get(at, key);
 }

@@ -14,10 +14,10 @@
 #include "models/train/checkpoint/checkpoint.h"
 #include "models/networks/networks.h"
 #include "models/text/base/directories.h"
+#include "models/text/base/text.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,15 +43,13 @@ static tess_status system_error(const char *path, const char *what)
 /* A directory of files; one that is not there is fine. What says that it is a whole checkpoint goes first. */
 static void remove_flat(const char *path)
 {
-    char *state = tess_format("%s/state.json", path);
+    TESS_FREED char *state = tess_format("%s/state.json", path);
     unlink(state);
-    free(state);
     DIR *d = opendir(path);
     for (struct dirent *e; d && (e = readdir(d));) {
         if (e->d_name[0] == '.' && (!e->d_name[1] || (e->d_name[1] == '.' && !e->d_name[2]))) continue;
-        char *file = tess_format("%s/%s", path, e->d_name);
+        TESS_FREED char *file = tess_format("%s/%s", path, e->d_name);
         unlink(file);
-        free(file);
     }
     if (d) closedir(d);
     rmdir(path);
@@ -76,8 +74,8 @@ static tess_status write_state(const char *dir, const tess_progress *p, const te
     char sum[32], frozen[32];
     snprintf(sum, sizeof sum, "%016llx", (unsigned long long)t->sum);
     snprintf(frozen, sizeof frozen, "%016llx", (unsigned long long)t->frozen);
-    json_t *root = json_pack("{s:I, s:I, s:I, s:s}", "step", (json_int_t)p->step, "samples", (json_int_t)p->samples,
-                             "seed", (json_int_t)p->seed, "format", FORMAT);
+    TESS_FREED_JSON json_t *root = json_pack("{s:I, s:I, s:I, s:s}", "step", (json_int_t)p->step, "samples",
+                                             (json_int_t)p->samples, "seed", (json_int_t)p->seed, "format", FORMAT);
     json_t *of = json_pack("{s:s, s:i}", "name", optimizer, "moments", moments);
     const tess_keeping keeping = tess_graph_keeping(g);
     if (keeping != TESS_KEEP_F32) json_object_set_new(of, "states", json_string(tess_keeping_name(keeping)));
@@ -112,15 +110,12 @@ static tess_status write_state(const char *dir, const tess_progress *p, const te
         json_object_set_new(root, "early_stop",
                             json_pack("{s:f, s:I}", "valid_loss", p->mark_loss, "worse", (json_int_t)p->worse));
     TESS_ASSERT(root);
-    char *path = tess_format("%s/state.json", dir), *text = json_dumps(root, JSON_INDENT(2));
-    json_decref(root);
+    TESS_FREED char *path = tess_format("%s/state.json", dir), *text = json_dumps(root, JSON_INDENT(2));
     tess_status status = TESS_OK;
     FILE *f = fopen(path, "w");
     if (!f || fprintf(f, "%s\n", text) < 0 || fflush(f) || fsync(fileno(f)))
         status = system_error(path, "cannot be written");
     if (f) fclose(f);
-    free(text);
-    free(path);
     return status;
 }
 
@@ -165,10 +160,8 @@ static void remove_named(const char *path, const char *fresh)
 
 static void remove_step(const char *dir, int64_t step)
 {
-    char *path = path_of(dir, step, ""), *fresh = path_of(dir, step, FRESH);
+    TESS_FREED char *path = path_of(dir, step, ""), *fresh = path_of(dir, step, FRESH);
     remove_named(path, fresh);
-    free(path);
-    free(fresh);
 }
 
 /* Calls `what` for each step that dir has something of with this mark. */
@@ -186,21 +179,18 @@ static void for_marked(const char *dir, const char *mark, void (*what)(const cha
 /* A run ended while it replaced one: either the new one has the name, or the old one gets it back. */
 static void settle_step(const char *dir, int64_t step)
 {
-    char *path = path_of(dir, step, ""), *old = path_of(dir, step, REPLACED), *fresh = path_of(dir, step, FRESH);
+    TESS_FREED char *path = path_of(dir, step, ""), *old = path_of(dir, step, REPLACED),
+                    *fresh = path_of(dir, step, FRESH);
     if (access(path, F_OK) == 0)
         remove_named(old, fresh);
     else
         rename(old, path);
-    free(path);
-    free(old);
-    free(fresh);
 }
 
 static void remove_fresh(const char *dir, int64_t step)
 {
-    char *fresh = path_of(dir, step, FRESH);
+    TESS_FREED char *fresh = path_of(dir, step, FRESH);
     remove_flat(fresh);
-    free(fresh);
 }
 
 /* What a run left that ended while it wrote one, or removed one. */
@@ -229,15 +219,13 @@ size_t tess_checkpoint_clear(const char *dir)
 {
     int64_t *steps;
     size_t n = list(dir, &steps), removed = 0;
-    char *best = tess_format("%s/best", dir);
+    TESS_FREED char *best = tess_format("%s/best", dir);
     struct stat st;
     for (size_t i = 0; i < n; i++) {
-        char *path = path_of(dir, steps[i], "");
+        TESS_FREED char *path = path_of(dir, steps[i], "");
         if (tess_states_whole(path)) remove_step(dir, steps[i]), removed++;
-        free(path);
     }
     if (lstat(best, &st) == 0 && S_ISLNK(st.st_mode)) unlink(best);
-    free(best);
     free(steps);
     return removed;
 }
@@ -245,21 +233,19 @@ size_t tess_checkpoint_clear(const char *dir)
 /* A name for people, and for commands: where a file system has no links, state.json alone says which one it is. */
 static void link_best(const char *dir, int64_t step)
 {
-    char *fresh = tess_format("%s/.new-best", dir), *best = tess_format("%s/best", dir), *to = path_of(".", step, "");
+    TESS_FREED char *fresh = tess_format("%s/.new-best", dir), *best = tess_format("%s/best", dir),
+                    *to = path_of(".", step, "");
     struct stat st;
     unlink(fresh);
     const bool free_name = lstat(best, &st) || S_ISLNK(st.st_mode);
     if (free_name && symlink(to + 2, fresh) == 0 && rename(fresh, best)) unlink(fresh);
-    free(fresh);
-    free(best);
-    free(to);
 }
 
 /* ---- writing the whole ---- */
 
 tess_status tess_checkpoint_prepare(const char *dir)
 {
-    char *inside = tess_format("%s/.", dir); /* a file in its place has none */
+    TESS_FREED char *inside = tess_format("%s/.", dir); /* a file in its place has none */
     tess_status status = TESS_OK;
     for (int made = 0; made < 2 && status == TESS_OK; made++) { /* rank 0 makes it, then the others look */
         bool mine = (tess_rank() == 0) == !made;
@@ -268,7 +254,6 @@ tess_status tess_checkpoint_prepare(const char *dir)
                                 strerror(errno), made ? "; all ranks must see the same one" : "");
         status = tess_ranks_agree(status);
     }
-    free(inside);
     if (status == TESS_OK && tess_rank() == 0) remove_unfinished(dir);
     return status;
 }
@@ -297,11 +282,10 @@ static tess_status publish(const char *fresh, const char *path, const tess_check
     if (m) TESS_TRY(tess_model_save_rest(m, fresh));
     TESS_TRY(write_state(fresh, p, g));
     TESS_TRY(sync_directory(fresh));
-    char *old = path_of(c->dir, p->step, REPLACED);
+    TESS_FREED char *old = path_of(c->dir, p->step, REPLACED);
     tess_status status = name(fresh, path, old);
     if (status == TESS_OK) status = sync_directory(c->dir);
     if (status == TESS_OK) remove_named(old, fresh);
-    free(old);
     return status;
 }
 
@@ -419,8 +403,8 @@ static void read_more(json_t *root, tess_progress *p)
 tess_status tess_checkpoint_progress(const char *path, tess_progress *p)
 {
     json_error_t e;
-    char *file = tess_format("%s/state.json", path);
-    json_t *root = json_load_file(file, 0, &e);
+    TESS_FREED char *file = tess_format("%s/state.json", path);
+    TESS_FREED_JSON json_t *root = json_load_file(file, 0, &e);
     json_int_t step, samples, seed;
     tess_status status = TESS_OK;
     const char *format = json_string_value(json_object_get(root, "format"));
@@ -435,8 +419,6 @@ tess_status tess_checkpoint_progress(const char *path, tess_progress *p)
         *p = (tess_progress){.step = step, .samples = samples, .seed = (uint64_t)seed};
         read_more(root, p);
     }
-    json_decref(root);
-    free(file);
     return status;
 }
 
@@ -464,12 +446,11 @@ tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found)
     tess_status status = TESS_OK;
     *found = n > 0;
     if (n > 0) {
-        char *path = path_of(dir, steps[0], "");
+        TESS_FREED char *path = path_of(dir, steps[0], "");
         status = tess_checkpoint_progress(path, p);
         if (status == TESS_OK && p->step != steps[0])
             status =
                 tess_error(TESS_INVALID, path, "state.json is of step %lld (a damaged checkpoint)", (long long)p->step);
-        free(path);
     }
     free(steps);
     return status;
@@ -485,9 +466,8 @@ static int64_t newest_of_list(const char *dir, int64_t *first)
     size_t n = list(dir, &steps);
     *first = n ? steps[0] : -1;
     for (size_t i = 0; i < n && newest < 0; i++) {
-        char *path = path_of(dir, steps[i], "");
+        TESS_FREED char *path = path_of(dir, steps[i], "");
         if (tess_states_whole(path)) newest = steps[i];
-        free(path);
     }
     free(steps);
     return newest;
@@ -511,9 +491,8 @@ tess_status tess_checkpoint_pick(const char *dir, char **picked)
     *picked = NULL;
     if (!dir) return TESS_OK;
     if (tess_rank() == 0) {
-        char *config = tess_format("%s/config.json", dir);
+        TESS_FREED char *config = tess_format("%s/config.json", dir);
         if (access(config, F_OK) && !tess_states_whole(dir)) step = newest_whole(dir);
-        free(config);
     }
     tess_ranks_tell(&step, sizeof step);
     *picked = step < 0 ? tess_strdup(dir) : path_of(dir, step, "");
@@ -540,11 +519,10 @@ static int64_t newest_undamaged(const char *dir, int64_t step, tess_progress *p)
     int64_t *steps, found = -1;
     const size_t n = list(dir, &steps);
     for (size_t i = 0; i < n && found < 0; i++) {
-        char *path = path_of(dir, steps[i], "");
+        TESS_FREED char *path = path_of(dir, steps[i], "");
         if (steps[i] < step && tess_checkpoint_progress(path, p) == TESS_OK && p->step == steps[i] &&
             tess_states_verify(path) == TESS_OK)
             found = steps[i];
-        free(path);
     }
     free(steps);
     return found;
@@ -559,10 +537,8 @@ tess_status tess_checkpoint_find_whole(const char *dir, tess_progress *p, bool *
     const int64_t whole = newest_undamaged(dir, INT64_MAX, p);
     tess_error_clear();
     for (size_t i = 0; i < n && whole >= 0 && steps[i] > whole; i++) { /* else they would count as newer ones */
-        char *path = path_of(dir, steps[i], ""), *aside = path_of(dir, steps[i], "damaged-");
+        TESS_FREED char *path = path_of(dir, steps[i], ""), *aside = path_of(dir, steps[i], "damaged-");
         if (!rename(path, aside)) tess_note("%s is damaged; it is %s now", path, aside);
-        free(path);
-        free(aside);
     }
     free(steps);
     *found = whole >= 0;
@@ -572,7 +548,7 @@ tess_status tess_checkpoint_find_whole(const char *dir, tess_progress *p, bool *
 
 void tess_checkpoint_name_whole(const char *dir, int64_t step)
 {
-    char *path = path_of(dir, step, "");
+    TESS_FREED char *path = path_of(dir, step, "");
     char error[1200], text[1400];
     tess_progress p;
     tess_safetensors *states = NULL;
@@ -587,14 +563,12 @@ void tess_checkpoint_name_whole(const char *dir, int64_t step)
                  sums ? "" : " (a damaged checkpoint)", dir, (long long)other);
     tess_error_restore(other >= 0 ? text : error);
     tess_error_agree(agreed);
-    free(path);
 }
 
 tess_status tess_checkpoint_load(const char *dir, int64_t step, const tess_model *m, tess_graph *g)
 {
-    char *path = path_of(dir, step, "");
+    TESS_FREED char *path = path_of(dir, step, "");
     const tess_status status = tess_states_load(path, g, m);
     if (status == TESS_INVALID && tess_rank() == 0) tess_checkpoint_name_whole(dir, step);
-    free(path);
     return status == TESS_OK ? tess_graph_round(g) : status;
 }

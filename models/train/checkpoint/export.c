@@ -1,6 +1,7 @@
 /* A Hugging Face directory or a GGUF file from a checkpoint, and from a model with adapters folded in. */
 #include "models/networks/networks.h"
 #include "models/text/base/directories.h"
+#include "models/text/base/text.h"
 #include "models/train/checkpoint/checkpoint.h"
 #include "models/train/train.h"
 #include <errno.h>
@@ -70,13 +71,12 @@ static tess_status open_any(const char *path, void *what)
 tess_status tess_export_gguf(const char *checkpoint, const char *file, const char *dtype, FILE *out)
 {
     struct exported e = {0};
-    char *path = NULL;
+    TESS_FREED char *path = NULL;
     if (!checkpoint || !file || !dtype || !out) return tess_error(TESS_INVALID, "export", "an argument is NULL");
     tess_status status = tess_checkpoint_open(checkpoint, open_any, close_checkpoint, &e, &path);
     if (status == TESS_OK) status = tess_model_export_gguf(e.model, file, dtype);
     if (status == TESS_OK) fprintf(out, "the model of %s: %s\n", path, file);
     close_checkpoint(&e);
-    free(path);
     return status;
 }
 

@@ -2,11 +2,10 @@
  * bit. What the models of models.def have beside, config.json and tokenizer, a program keeps itself. */
 #include "models/networks/networks.h"
 #include "models/text/base/directories.h"
+#include "models/text/base/text.h"
 #include "models/train/checkpoint/checkpoint.h"
 #include "models/train/train.h"
 #include <errno.h>
-#include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Parameters' names become those of tensors, with what a checkpoint adds: each is another one, and text. */
@@ -16,9 +15,8 @@ static tess_status check_names(const tess_graph *g, bool states)
     if (tess_graph_params(g) == 0) return tess_error(TESS_INVALID, "graph", "has no parameters");
     for (int k = 0; k < tess_graph_params(g); k++) {
         const char *name = tess_tensor_name(tess_graph_param(g, k));
-        json_t *text = json_string(name);
+        TESS_FREED_JSON json_t *text = json_string(name);
         const bool valid = text && name[0] && strlen(name) < 480 && strcmp(name, "__metadata__");
-        json_decref(text);
         if (!valid)
             return tess_error(TESS_INVALID, "graph",
                               "a parameter's name cannot be a tensor's: \"%.60s\" (expected up "
@@ -26,10 +24,9 @@ static tess_status check_names(const tess_graph *g, bool states)
                               name);
         const tess_tensor *p = tess_graph_param(g, k);
         for (int part = TESS_MOMENT1; part < tess_param_parts(p) && states; part++) {
-            char *taken = tess_states_name(p, (tess_part)part);
+            TESS_FREED char *taken = tess_states_name(p, (tess_part)part);
             const bool twice = tess_graph_find_param(g, taken);
             if (twice) tess_error(TESS_INVALID, taken, "is a parameter's name and that of the moments of %s", name);
-            free(taken);
             if (twice) return TESS_INVALID;
         }
     }

@@ -1,6 +1,7 @@
 /* The configuration: where values come from (file, environment, command line), what follows from several of them at
  * once, and writing it. */
 #include "graph/graph.h"
+#include "models/text/base/text.h"
 #include "models/train/config/config_impl.h"
 #include <ctype.h>
 #include <errno.h>
@@ -33,7 +34,7 @@ static tess_status set_in_model(tess_config *c, const char *path, const char *te
         c->model = tess_strdup(text);
         return TESS_OK;
     }
-    json_t *model = c->model_json ? json_loads(c->model_json, 0, NULL) : json_object();
+    TESS_FREED_JSON json_t *model = c->model_json ? json_loads(c->model_json, 0, NULL) : json_object();
     json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
     if (!value) value = json_string(text);
     bool placed = value && tess_key_place(model, path, value);
@@ -41,17 +42,14 @@ static tess_status set_in_model(tess_config *c, const char *path, const char *te
         free(c->model_json);
         c->model_json = json_dumps(model, JSON_COMPACT | JSON_REAL_PRECISION(17));
     }
-    json_decref(model);
     return placed ? TESS_OK
                   : tess_error(TESS_INVALID, where, "%.60s has no place there, expected keys of objects", text);
 }
 
 static tess_status set_from_text(tess_config *c, const tess_key *k, const char *text, const char *source)
 {
-    json_t *value = tess_key_parse(k, text);
-    tess_status status = tess_key_set(c, k, value, source);
-    json_decref(value);
-    return status;
+    TESS_FREED_JSON json_t *value = tess_key_parse(k, text);
+    return tess_key_set(c, k, value, source);
 }
 
 /* The section, taken whole, that a path leads into. */
@@ -254,9 +252,8 @@ static void load_environment(tess_config *c)
     for (char **entry = environ; entry && *entry; entry++) {
         const char *equal = strchr(*entry, '=');
         if (!equal || strncmp(*entry, "TESSERA_", 8)) continue;
-        char *name = tess_format("%.*s", (int)(equal - *entry), *entry);
+        TESS_FREED char *name = tess_format("%.*s", (int)(equal - *entry), *entry);
         if (set_odd_variable(c, name, equal + 1) != TESS_OK) tess_key_refuse(c, NULL, name);
-        free(name);
     }
 }
 
@@ -643,9 +640,8 @@ tess_status tess_config_require(const tess_config *config, const char *key)
 static char *dump(const json_t *root)
 {
     char *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-    json_t *again = json_loads(text, 0, NULL);
+    TESS_FREED_JSON json_t *again = json_loads(text, 0, NULL);
     bool same = json_equal(root, again);
-    json_decref(again);
     if (same) return text;
     free(text);
     return json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
@@ -657,7 +653,7 @@ tess_status tess_config_write(const tess_config *config, const char *path)
     for (size_t i = 0; i < tess_key_count; i++)
         if (tess_keys[i].state != TESS_KEY_IGNORED && !tess_key_of_another_optimizer(config, &tess_keys[i]))
             TESS_ASSERT(tess_key_place(root, tess_keys[i].path, tess_key_get(config, &tess_keys[i])));
-    char *text = dump(root), *fresh = tess_format("%s.new", path);
+    TESS_FREED char *text = dump(root), *fresh = tess_format("%s.new", path);
     json_decref(root);
     tess_status status = TESS_OK;
     FILE *f = fopen(fresh, "w");
@@ -671,8 +667,6 @@ tess_status tess_config_write(const tess_config *config, const char *path)
             unlink(fresh);
         }
     }
-    free(fresh);
-    free(text);
     return status;
 }
 
@@ -682,9 +676,8 @@ bool tess_config_entry(const tess_config *config, size_t i, const char **key, ch
     *key = tess_keys[i].path;
     *value = NULL;
     if (tess_keys[i].state == TESS_KEY_IGNORED) return true;
-    json_t *json = tess_key_get(config, &tess_keys[i]);
+    TESS_FREED_JSON json_t *json = tess_key_get(config, &tess_keys[i]);
     *value = json_dumps(json, JSON_ENCODE_ANY | JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
-    json_decref(json);
     return true;
 }
 

@@ -2,6 +2,7 @@
  * sections that are taken whole, "auto" as transformers' Trainer fills it in, and the few lines that tell the user what
  * became of all that: one for each sort, however many keys there are. */
 #include "models/networks/networks.h"
+#include "models/text/base/text.h"
 #include "models/train/config/config_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -59,9 +60,8 @@ static char *append(char *list, const char *item)
 
 void tess_key_renamed(tess_config *c, const char *path, const char *today)
 {
-    char *item = tess_format("%s as %s", path, today);
+    TESS_FREED char *item = tess_format("%s as %s", path, today);
     if (!c->notes->renamed || !strstr(c->notes->renamed, item)) c->notes->renamed = append(c->notes->renamed, item);
-    free(item);
 }
 
 /* ---- what is said ---- */
@@ -86,26 +86,22 @@ static bool section_is_off(const tess_config *c, const tess_key *k)
 {
     const tess_key *enabled = section_switch(k);
     if (!enabled) return false;
-    json_t *value = tess_key_get(c, enabled);
-    bool off = json_is_false(value);
-    json_decref(value);
-    return off;
+    TESS_FREED_JSON json_t *value = tess_key_get(c, enabled);
+    return json_is_false(value);
 }
 
 static bool is_without_effect(const tess_config *c, const tess_key *k)
 {
     if (k->state != TESS_KEY_IGNORED || c->notes->mark[k - tess_keys] == TESS_KEY_PRESET) return false;
-    json_t *value = tess_key_get(c, k);
-    bool asks = !json_is_null(value) && !(json_is_false(value) && tess_key_is_preset(c, k)) && !section_is_off(c, k);
-    json_decref(value);
-    return asks;
+    TESS_FREED_JSON json_t *value = tess_key_get(c, k);
+    return !json_is_null(value) && !(json_is_false(value) && tess_key_is_preset(c, k)) && !section_is_off(c, k);
 }
 
 void tess_config_say_loaded(const tess_config *c)
 {
     const tess_key *last = NULL;
     size_t count = 0;
-    char *list = NULL;
+    TESS_FREED char *list = NULL;
     if (c->notes->renamed) tess_note("%s: read %s", c->file, c->notes->renamed);
     for (size_t i = 0; i < tess_key_count; i++) {
         const tess_key *k = &tess_keys[i], *section = section_switch(k);
@@ -122,7 +118,6 @@ void tess_config_say_loaded(const tess_config *c)
         tess_note("%s: %s: accepted without effect (%s)", c->file, list, last->help);
     else if (count)
         tess_note("%s: accepted without effect: %s (tessera train --help KEY says why)", c->file, list);
-    free(list);
 }
 
 /* What stands for a value that only the run will find: "97% of it" of a help "...; auto: 97% of it".
@@ -142,30 +137,26 @@ static bool acts(const tess_config *c, const tess_key *k)
 
 void tess_config_say_auto(tess_config *c)
 {
-    char *list = NULL;
+    TESS_FREED char *list = NULL;
     for (size_t i = 0; i < tess_key_count; i++) {
         const tess_key *k = &tess_keys[i];
         if (c->notes->mark[i] != TESS_KEY_AUTO) continue;
         c->notes->mark[i] = TESS_KEY_GIVEN;
         char text[256];
-        json_t *value = tess_key_get(c, k);
+        TESS_FREED_JSON json_t *value = tess_key_get(c, k);
         bool says = acts(c, k) && !json_is_null(value);
         if (json_is_string(value) && !strcmp(json_string_value(value), "auto")) {
             says = says && what_auto_means(k, text, sizeof text);
         } else {
-            char *dumped = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
+            TESS_FREED char *dumped = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
             snprintf(text, sizeof text, "%.255s", dumped);
-            free(dumped);
         }
-        json_decref(value);
         if (!says) continue;
         bool rate = !strcmp(k->path, "optimizer.params.lr") && c->notes->has_weights;
-        char *item = tess_format("%s %s%s", k->path, text, rate ? " (the model has weights)" : "");
+        TESS_FREED char *item = tess_format("%s %s%s", k->path, text, rate ? " (the model has weights)" : "");
         list = append(list, item);
-        free(item);
     }
     if (list) tess_note("%s: auto: %s", c->file, list);
-    free(list);
 }
 
 /* ---- what follows ---- */
@@ -245,10 +236,8 @@ static tess_status resolve_old_offload(tess_config *c, bool old, const char *nam
 /* Returns whether a key that has no member is true, or more than 0. */
 static bool is_on(const tess_config *c, const char *path)
 {
-    json_t *value = tess_key_get(c, tess_key_find(path));
-    const bool on = json_is_true(value) || json_integer_value(value) > 0;
-    json_decref(value);
-    return on;
+    TESS_FREED_JSON json_t *value = tess_key_get(c, tess_key_find(path));
+    return json_is_true(value) || json_integer_value(value) > 0;
 }
 
 /* In DeepSpeed the model's code says whether it computes activations again, and the section how. */

@@ -6,7 +6,6 @@
 #include "models/train/train.h"
 #include <errno.h>
 #include <jansson.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

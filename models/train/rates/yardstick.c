@@ -6,7 +6,6 @@
 #include "models/text/base/directories.h"
 #include "models/train/config/config.h"
 #include "models/train/rates/mfu.h"
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stddef.h>

@@ -3,7 +3,6 @@
 #include "tools/commands/cmd.h"
 #include "tools/simulate/simulation.h"
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char *const required[] = {"model", NULL};

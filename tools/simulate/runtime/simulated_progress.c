@@ -8,7 +8,6 @@
 #include <starpu.h>
 #include <starpu_expert.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- the main thread ---- */

@@ -6,7 +6,6 @@
 #include "runtime/ranks/ranks.h"
 #include "tools/simulate/runtime/simulated_impl.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Those who meet: all ranks, or a node's. */
