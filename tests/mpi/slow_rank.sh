@@ -1,6 +1,8 @@
 #!/bin/bash
-# By hand, three minutes: of two ranks one is slowed down, for real, as a machine that gives a core to someone else does; the
+# By hand, four minutes: of two ranks one is slowed down, for real, as a machine that gives a core to someone else does; the
 # run says so once when it begins and once when it ends, and its files have it. Ranks that are slowed down alike are not named.
+# Behind that, on a machine with two free cores, how fast two ranks are of which one has half the speed, with parallel.shares
+# and without, beside the faster one alone.
 #
 #     tests/mpi/slow_rank.sh [BUILD DIR]
 set -eu
@@ -12,12 +14,12 @@ cd "$out"
 for ((k = 0; k < 8; k++)); do echo "{\"input_ids\": [$(seq -s, $k $((k + 127)))]}"; done >ids.jsonl
 cat >run.json <<END
 {"model": {"model_type": "gpt2", "vocab_size": 512, "n_layer": 2, "n_embd": 128, "n_head": 4, "n_positions": 128},
- "data": {"train": "ids.jsonl", "seq_length": 128}, "train_batch_size": 2, "train_micro_batch_size_per_gpu": 1,
+ "data": {"train": "ids.jsonl", "seq_length": 128}, "train_batch_size": 6, "train_micro_batch_size_per_gpu": 1,
  "steps": 10000000, "log_every": 1000000, "overwrite": true, "output": "out"}
 END
-begin() {
+begin() { # RANKS SETTING...
     rm -rf out
-    mpirun --oversubscribe --bind-to none -n 2 "$build/tools/tessera" train run.json >said.txt 2>err.txt &
+    mpirun --oversubscribe --bind-to none -n "$1" "$build/tools/tessera" train run.json "${@:2}" >said.txt 2>err.txt &
     mpirun=$!
     waits 5 steps
     rank=()
@@ -25,7 +27,6 @@ begin() {
         r=$(tr '\0' '\n' <"/proc/$p/environ" | sed -n 's/^OMPI_COMM_WORLD_RANK=//p')
         [ -z "$r" ] || rank[r]=$p
     done
-    sleep 12 # its rates at the beginning are known
 }
 steps() { [ "$(wc -l <out/metrics.jsonl)" -ge "$1" ]; } 2>/dev/null
 says() { grep -q "$1" err.txt; }
@@ -54,7 +55,8 @@ end() {
     wait $mpirun || { cat err.txt; exit 1; }
     mpirun=''
 }
-begin
+begin 2
+sleep 12 # their rates at the beginning are known
 slow "${rank[1]}"
 waits 'rank 1 on .* computes at' says
 alike
@@ -64,10 +66,26 @@ end
 grep -q '"slow_rank":1,"slow_rate":0' out/metrics.jsonl || { echo "metrics.jsonl has nothing of it"; exit 1; }
 grep -q '"slow_rank":\[' out/report.html || { echo "report.html has nothing of it"; exit 1; }
 grep 'rank 1 on' err.txt
-begin
+begin 2
+sleep 12
 slow "${rank[@]}"
 sleep 45
 alike
 end
 if grep 'rank [01] on' err.txt; then echo "slow alike, but named"; exit 1; fi
 echo "slow alike for 45 s: none is named"
+seconds() { # of a step, the median of forty
+    waits $(($(wc -l <out/metrics.jsonl) + 45)) steps
+    tail -40 out/metrics.jsonl | sed 's/.*"seconds":\([0-9.e-]*\).*/\1/' | sort -g | sed -n 20p
+}
+begin 1
+alone=$(seconds)
+end
+for shares in 1,1 2,1; do
+    begin 2 parallel.shares=$shares
+    slow "${rank[1]}"
+    took=$(seconds)
+    alike
+    end
+    echo "one of two ranks at half the speed, shares $shares: $(echo "scale=2; $alone / $took" | bc) x the faster alone"
+done

@@ -90,6 +90,9 @@ TEST(shares_of_micro_batches_have_the_same_bits)
         DONE_RANKS(2, "train", "run.json", SIX, set, "parallel.shares=1,5", "deterministic=false");
         check_near(set);
     }
+    DONE_RANKS(2, "train", "run.json", SIX, "train_batch_size=7", "parallel.shares=measured", "output=odd");
+    DONE("train", "run.json", SIX, "train_batch_size=7", "output=seven");
+    CHECK(same_file("odd/model/model.safetensors", "seven/model/model.safetensors"));
     DONE_RANKS(4, "train", "run.json", SIX, "parallel.shares=1,2", "parallel.tensor=2");
     check_near("shares, tensor");
     json_decref(one);

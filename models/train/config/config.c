@@ -315,17 +315,24 @@ tess_status tess_config_load(const char *path, const char *const *overrides, siz
 
 typedef long long wide;
 
+bool tess_config_measures(const tess_config *c)
+{
+    return c->parallel.shares && !strcmp(c->parallel.shares, "measured");
+}
+
 /* train = micro x accumulation x ranks: fills in what is missing. Of ranks with shares each has as many
  * times the accumulation as its share is. */
 static tess_status resolve_batch(tess_config *c, int64_t data)
 {
     static const char *const train_key = "train_batch_size";
     const char *shares = c->parallel.shares, *what = shares ? "parts in parallel.shares" : "data-parallel ranks";
-    const int64_t ranks = shares ? tess_shares_sum(shares, (int)data) : data;
+    const bool measured = tess_config_measures(c); /* any number of micro-batches will do */
+    const int64_t ranks = measured ? 1 : shares ? tess_shares_sum(shares, (int)data) : data;
     if (!ranks)
         REFUSE(c, "parallel.shares",
-               "\"%s\", expected %lld numbers from 1 to 10000 with commas between, one for each data-parallel rank%s",
-               shares, (wide)data, data == 2 ? ", such as 2,1" : "");
+               "\"%s\", expected %lld numbers from 1 to 10000 with commas between, one for each data-parallel rank, or "
+               "measured",
+               shares, (wide)data);
     int64_t *train = &c->train_batch_size, *micro = &c->train_micro_batch_size_per_gpu,
             *steps = &c->gradient_accumulation_steps, product;
     bool automatic = tess_key_how(c, train_key) == TESS_KEY_AUTO ||
@@ -351,8 +358,7 @@ static tess_status resolve_batch(tess_config *c, int64_t data)
     if (huge || *train != product)
         REFUSE(c, train_key,
                "%lld, but train_micro_batch_size_per_gpu %lld x gradient_accumulation_steps %lld x %lld %s is %s%lld "
-               "(leave "
-               "out one of the three)",
+               "(leave out one of the three)",
                (wide)*train, (wide)*micro, (wide)*steps, (wide)ranks, what, huge ? "beyond " : "",
                (wide)(huge ? INT64_MAX : product));
     return TESS_OK;
@@ -584,6 +590,10 @@ tess_status tess_config_resolve(tess_config *c, int64_t ranks)
     TESS_TRY(check_groups(c, ranks / (c->parallel.tensor * c->parallel.pipeline)));
     TESS_TRY(check_experts(c, ranks));
     TESS_TRY(resolve_batch(c, ranks / model));
+    if (tess_config_measures(c) && c->train_batch_size / c->train_micro_batch_size_per_gpu < ranks / model)
+        REFUSE(c, "train_batch_size", "%lld are fewer micro-batches of %lld than data-parallel ranks (%lld would do)",
+               (wide)c->train_batch_size, (wide)c->train_micro_batch_size_per_gpu,
+               (wide)(c->train_micro_batch_size_per_gpu * (ranks / model)));
     TESS_TRY(tess_config_resolve_optimizer(c));
     if (c->optimizer_states > TESS_STATES_8BIT) c->optimizer_states = TESS_STATES_8BIT; /* int8 */
     TESS_TRY(tess_config_resolve_deepspeed(c));

@@ -141,6 +141,7 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
                                .chains = chains_of(r),
                                .local = {c->parallel.local_steps, c->parallel.outer_lr, c->parallel.outer_momentum},
                                .optimizer = optimizer_of(c)};
+    tess_run_share_out(r, NULL);
 }
 
 tess_status tess_run_at_key(tess_status status)

@@ -225,6 +225,7 @@ void tess_run_close(tess_run *r)
     free(r->net.input);
     free(r->net.made);
     free(r->also);
+    free(r->shares);
     tess_graph_free(r->g);
     tess_tokenizer_free(r->tokenizer);
     tess_chat_free(r->chat);

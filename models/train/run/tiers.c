@@ -107,6 +107,8 @@ tess_status tess_run_tiers(tess_run *r, const char *made)
     const tess_config *c = r->c;
     const uint64_t size = tess_dtype_size(r->dtype);
     const int64_t block = c->aio.block_size, depth = c->aio.queue_depth;
+    if (tess_config_measures(c) && tess_ranks_launched())
+        tess_run_share_out(r, &(double){tess_yardstick_best(tess_yardstick_for(r->dtype))});
     r->machine = (tess_machine){.cpu_bytes = r->caps.cpu,
                                 .gpu_bytes = r->caps.gpu,
                                 .carrier = carrier(c),

@@ -1,0 +1,43 @@
+/* parallel.shares "measured": each data-parallel rank gets as many micro-batches of a step as it is fast. Whatever they
+ * are, a deterministic run has the same bits. */
+#include "models/train/run/run.h"
+#include <stdlib.h>
+
+/* One after the other goes to the rank that would then be the first to be done. */
+static char *deal(int64_t micros, const double *rate, int ranks)
+{
+    int64_t *count = tess_alloc((size_t)ranks * sizeof *count);
+    char *text = NULL;
+    size_t size;
+    for (int d = 0; d < ranks; d++) count[d] = 1;
+    for (int64_t m = ranks; m < micros; m++) {
+        int best = 0;
+        for (int d = 1; d < ranks; d++)
+            if ((double)(count[d] + 1) * rate[best] < (double)(count[best] + 1) * rate[d]) best = d;
+        count[best]++;
+    }
+    FILE *f = open_memstream(&text, &size);
+    for (int d = 0; d < ranks; d++) fprintf(f, "%s%lld", d ? "," : "", (long long)count[d]);
+    fclose(f);
+    free(count);
+    return text;
+}
+
+void tess_run_share_out(tess_run *r, const double *own)
+{
+    const int ranks = tess_ranks(), data = r->grid.data, model = ranks / data;
+    if (!tess_config_measures(r->c)) return;
+    double *all = tess_alloc((size_t)ranks * sizeof *all), *rate = tess_alloc((size_t)data * sizeof *rate);
+    for (int k = 0; k < ranks; k++) all[k] = 1;
+    if (own) tess_ranks_gather(own, sizeof *own, all);
+    bool known = true; /* of ranks that take turns on the same cores only one has a rate: they are alike */
+    for (int k = 0; k < ranks; k++) rate[k / model] += all[k], known &= all[k] > 0;
+    for (int d = 0; d < data && !known; d++) rate[d] = 1;
+    free(r->shares);
+    r->conf.shares = r->shares = deal(r->micro, rate, data);
+    if (own)
+        tess_note("parallel.shares: %s of a step's %lld micro-batches, by what was measured", r->shares,
+                  (long long)r->micro);
+    free(all);
+    free(rate);
+}
