@@ -4,9 +4,9 @@
 #include "models/train/rates/yardstick.h"
 #include "codelets/codelets.h"
 #include "models/text/base/directories.h"
+#include "models/text/base/text.h"
 #include "models/train/config/config.h"
 #include "models/train/rates/mfu.h"
-#include <jansson.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -101,28 +101,29 @@ static char *cache_path(const char *dir, int cores)
     return cores == h.cores ? tess_format("%s/machine.json", dir) : tess_format("%s/machine-%d.json", dir, cores);
 }
 
-/* The cache as it is on disk; an empty one where that is of no use. A new reference. */
-static json_t *load(const char *path, const json_t *key)
+/* The cache for these cores as it is on disk, a new reference; an empty one where that is of no use. *path is a new
+ * string, or NULL, where there is no place for it. */
+static json_t *load(int cores, char **path)
 {
-    json_t *cache = path ? json_load_file(path, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    TESS_FREED char *dir = tess_cache_dir();
+    TESS_FREED_JSON json_t *key = machine_key(cores);
+    *path = dir ? cache_path(dir, cores) : NULL;
+    json_t *cache = *path ? json_load_file(*path, JSON_REJECT_DUPLICATES, NULL) : NULL;
     if (cache && json_equal(json_object_get(cache, "machine"), key)) return cache;
     json_decref(cache);
-    cache = json_object();
-    json_object_set(cache, "machine", (json_t *)key);
-    return cache;
+    return json_pack("{s:O}", "machine", key);
 }
 
 /* Written beside it and renamed: whoever reads meanwhile sees the old one or the new one. */
-static void save(const char *dir, const char *path, const json_t *cache)
+static void save(const char *path, const json_t *cache)
 {
-    char *temporary = tess_format("%s-XXXXXX", path);
+    if (!path) return;
+    TESS_FREED char *temporary = tess_format("%s-XXXXXX", path), *dir = tess_cache_dir();
     tess_dirs_make(dir, NULL);
     int fd = mkstemp(temporary);
-    if (fd >= 0) {
-        bool good = !json_dumpfd(cache, fd, JSON_INDENT(4) | JSON_REAL_PRECISION(6) | JSON_SORT_KEYS);
-        if (close(fd) || !good || rename(temporary, path)) unlink(temporary);
-    }
-    free(temporary);
+    if (fd < 0) return;
+    const bool good = !json_dumpfd(cache, fd, JSON_INDENT(4) | JSON_REAL_PRECISION(6) | JSON_SORT_KEYS);
+    if (close(fd) || !good || rename(temporary, path)) unlink(temporary);
 }
 
 /* The member of that name, made where it is missing or something else. Borrowed. */
@@ -188,32 +189,21 @@ static void get_reached(const json_t *cache, tess_yardstick *y)
 void tess_yardstick_set_efficiency(tess_dtype t, double matrix, double copy)
 {
     if (given.cores || !can_be(matrix, copy)) return;
-    const int cores = tess_cores();
-    char *dir = tess_cache_dir(), *path = dir ? cache_path(dir, cores) : NULL;
-    json_t *key = machine_key(cores), *cache = load(path, key);
+    TESS_FREED char *path = NULL;
+    TESS_FREED_JSON json_t *cache = load(tess_cores(), &path);
     json_object_set_new(member(cache, "reached"), best_name[t],
                         json_pack("{s:f, s:f}", "matrix", matrix, "copy", copy));
-    if (path) save(dir, path, cache);
-    json_decref(cache);
-    json_decref(key);
-    free(path);
-    free(dir);
+    save(path, cache);
 }
 
 /* Joins a rate to the cache, which is saved where it is better than all before; the best. */
 static double remember(tess_dtype t, bool gpus, double rate)
 {
-    const int cores = tess_cores();
-    char *dir = tess_cache_dir(), *path = dir ? cache_path(dir, cores) : NULL;
-    json_t *key = machine_key(cores), *cache = load(path, key);
+    TESS_FREED char *path = NULL;
+    TESS_FREED_JSON json_t *cache = load(tess_cores(), &path);
     bool changed = false;
     const double best = join_best(cache, t, gpus, rate, &changed);
-    if (changed && path && tess_share_read()->rank == 0)
-        save(dir, path, cache); /* others of this machine have its like */
-    json_decref(cache);
-    json_decref(key);
-    free(path);
-    free(dir);
+    if (changed && tess_share_read()->rank == 0) save(path, cache); /* others of this machine have its like */
     return best;
 }
 
@@ -293,7 +283,7 @@ static tess_status measure_drive(const char *dirs, tess_drive *drive)
 
 static tess_status read_drive(const char *dirs, bool again, json_t *drives, bool *changed, tess_yardstick *y)
 {
-    char *name;
+    TESS_FREED char *name = NULL;
     tess_status status = tess_drive_name(dirs, &name);
     const json_t *known = status == TESS_OK ? json_object_get(drives, name) : NULL;
     if (!again && json_is_boolean(json_object_get(known, "direct")) && get_rates(known, drive_fields, y)) {
@@ -304,7 +294,6 @@ static tess_status read_drive(const char *dirs, bool again, json_t *drives, bool
         json_object_set_new(drives, name, drive);
         *changed = true;
     }
-    free(name);
     return status;
 }
 
@@ -312,8 +301,8 @@ tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y)
 {
     if (given.cores) return *y = given, TESS_OK;
     *y = (tess_yardstick){.cores = tess_cores()};
-    char *dir = tess_cache_dir(), *path = dir ? cache_path(dir, y->cores) : NULL;
-    json_t *key = machine_key(y->cores), *cache = load(path, key);
+    TESS_FREED char *path = NULL;
+    TESS_FREED_JSON json_t *cache = load(y->cores, &path);
     bool changed = false;
     if (again || !get_rates(json_object_get(cache, "rates"), machine_fields, y) || !tess_yardstick_plausible(y)) {
         *y = (tess_yardstick){.cores = y->cores};
@@ -333,11 +322,7 @@ tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y)
     }
     get_reached(cache, y);
     tess_status status = dirs ? read_drive(dirs, again, member(cache, "drives"), &changed, y) : TESS_OK;
-    if (changed && path) save(dir, path, cache);
-    json_decref(cache);
-    json_decref(key);
-    free(path);
-    free(dir);
+    if (changed) save(path, cache);
     return status;
 }
 
@@ -346,16 +331,12 @@ bool tess_yardstick_known(tess_yardstick *y)
     bool changed = false;
     if (given.cores) return *y = given, true;
     *y = (tess_yardstick){.cores = tess_cores()};
-    char *dir = tess_cache_dir(), *path = dir ? cache_path(dir, y->cores) : NULL;
-    json_t *key = machine_key(y->cores), *cache = load(path, key);
+    TESS_FREED char *path = NULL;
+    TESS_FREED_JSON json_t *cache = load(y->cores, &path);
     const bool known = get_rates(json_object_get(cache, "rates"), machine_fields, y) && tess_yardstick_plausible(y);
     get_reached(cache, y);
     for (int t = 0; t < TESS_YARDSTICKS && known; t++)
         y->matrix_rate[t] =
             join_best(cache, (tess_dtype)t, false, fmax(y->matrix_rate[t], y->matrix_rate_core[t]), &changed);
-    json_decref(cache);
-    json_decref(key);
-    free(path);
-    free(dir);
     return known;
 }
