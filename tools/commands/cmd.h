@@ -40,6 +40,8 @@ void cmd_option_help(const command *c, FILE *out);
 tess_status cmd_number(const option *o, double least, double most, double *value) TESS_NODISCARD;
 tess_status cmd_whole_number(const option *o, double least, double most, double *value) TESS_NODISCARD;
 
+/* Before a local configuration, which is freed where its scope ends: CMD_FREED tess_config config = {0}; */
+#define CMD_FREED __attribute__((cleanup(tess_config_free)))
 /* CONFIG.json [KEY=VALUE ...], loaded and resolved; each key of the list `required`, which ends in NULL, is there.
  * Whatever it returns, `config` can be freed. */
 tess_status cmd_config(int argc, char **argv, const char *const *required, tess_config *config) TESS_NODISCARD;

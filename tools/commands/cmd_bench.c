@@ -1,7 +1,7 @@
 /* tessera bench: tokens/s, and where the time of a step goes. */
+#include "models/text/base/text.h"
 #include "tools/commands/cmd.h"
 #include "tools/simulate/simulation.h"
-#include <stdlib.h>
 #include <string.h>
 
 static char model[] = "model={\"model_type\": \"gpt2\", \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}";
@@ -33,24 +33,18 @@ static tess_status load(int count, char **settings, tess_config *config)
 
 static tess_status run(int rest, char **argv)
 {
-    char *trace = NULL;
+    TESS_FREED char *trace = NULL;
     double steps = 3;
     TESS_TRY(cmd_number(&options[0], 1, 1e6, &steps));
     TESS_TRY(cmd_trace(&options[1], &trace));
     if (trace) argv[1 + rest++] = trace; /* one more KEY=VALUE, in a place that the option left free */
-    tess_config config = {0};
-    tess_status status;
+    CMD_FREED tess_config config = {0};
     if (rest > 0 && !strchr(argv[1], '='))
-        TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
+        TESS_TRY(cmd_config(1 + rest, argv, required, &config));
     else
-        TESS_TRY_DONE(load(rest, argv + 1, &config));
+        TESS_TRY(load(rest, argv + 1, &config));
     const char *machine = options[2].value;
-    status =
-        machine ? tess_bench_machine(&config, (int)steps, machine, stdout) : tess_bench(&config, (int)steps, stdout);
-done:
-    free(trace);
-    tess_config_free(&config);
-    return status;
+    return machine ? tess_bench_machine(&config, (int)steps, machine, stdout) : tess_bench(&config, (int)steps, stdout);
 }
 
 const command cmd_bench = {

@@ -23,18 +23,14 @@ const tess_config_use cmd_estimate_use = {
 static tess_status run_elsewhere(int rest, char **argv)
 {
     tess_simulation simulation = {.must_fit = options[FITS].value};
-    tess_config config = {0};
-    tess_status status;
+    CMD_FREED tess_config config = {0};
     if (options[RANKS].value)
         return tess_error(TESS_INVALID, "command line",
                           "--ranks %s: on a machine's file --nodes and --ranks-per-node say it", options[RANKS].value);
     TESS_TRY(cmd_simulation_read(options, &simulation));
     simulation.fold = (tess_fold){1, tess_ranks(), 1};
-    TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
-    status = cmd_simulation_run(&simulation, rest, argv + 1);
-done:
-    tess_config_free(&config);
-    return status;
+    TESS_TRY(cmd_config(1 + rest, argv, required, &config));
+    return cmd_simulation_run(&simulation, rest, argv + 1);
 }
 
 static tess_status run(int rest, char **argv)
@@ -47,13 +43,9 @@ static tess_status run(int rest, char **argv)
             return tess_error(TESS_INVALID, "command line", "%s: without a machine (--machine FILE names one)",
                               options[i].name);
     if (options[RANKS].value) tess_ranks_pretend(0, (int)ranks);
-    tess_config config;
-    tess_status status;
-    TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
-    status = (options[FITS].value ? tess_estimate_fits : tess_estimate)(&config, stdout);
-done:
-    tess_config_free(&config);
-    return status;
+    CMD_FREED tess_config config = {0};
+    TESS_TRY(cmd_config(1 + rest, argv, required, &config));
+    return (options[FITS].value ? tess_estimate_fits : tess_estimate)(&config, stdout);
 }
 
 const command cmd_estimate = {

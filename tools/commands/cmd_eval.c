@@ -61,16 +61,12 @@ static tess_status evaluate(int count, char **said)
 {
     static const char *const model[] = {"model", NULL};
     const char *task = options[TASK].value;
-    tess_config config;
-    tess_status status;
+    CMD_FREED tess_config config = {0};
     if (count > 0 && is_directory(said[1]))
-        TESS_TRY_DONE(config_of(said[1], count - 1, said + 2, !task, &config));
+        TESS_TRY(config_of(said[1], count - 1, said + 2, !task, &config));
     else
-        TESS_TRY_DONE(cmd_config(1 + count, said, task ? model : required, &config));
-    status = task ? tess_eval_task(&config, task, options[SAMPLES].value, stdout) : tess_eval(&config);
-done:
-    tess_config_free(&config);
-    return status;
+        TESS_TRY(cmd_config(1 + count, said, task ? model : required, &config));
+    return task ? tess_eval_task(&config, task, options[SAMPLES].value, stdout) : tess_eval(&config);
 }
 
 static tess_status run(int rest, char **argv)

@@ -86,28 +86,25 @@ static tess_status run(int rest, char **argv)
         return tess_error(TESS_INVALID, "command line", "--prompt: missing (%s)", options[PROMPT].help);
     if (options[PROMPT].value && options[PROMPTS].value)
         return tess_error(TESS_INVALID, "command line", "--prompt and --prompts: both are given, expected one");
-    tess_config config = {0};
-    tess_status status = config_of(settings, argv + 2, &config);
-    if (status == TESS_OK)
-        status = tess_generate(&(tess_generate_conf){.dir = argv[1],
-                                                     .prompt = options[PROMPT].value,
-                                                     .chat = options[CHAT].value,
-                                                     .system = options[SYSTEM].value,
-                                                     .adapter = options[ADAPTER].value,
-                                                     .tokens = (int)tokens,
-                                                     .temperature = temperature,
-                                                     .top_k = (int)top_k,
-                                                     .seed = (uint64_t)seed,
-                                                     .top_p = top_p,
-                                                     .repetition_penalty = penalty,
-                                                     .prompts = options[PROMPTS].value,
-                                                     .batch = (int)batch,
-                                                     .best = (int)best,
-                                                     .ignore_end = options[IGNORE_END].value != NULL,
-                                                     .config = &config},
-                               stdout);
-    tess_config_free(&config);
-    return status;
+    CMD_FREED tess_config config = {0};
+    TESS_TRY(config_of(settings, argv + 2, &config));
+    return tess_generate(&(tess_generate_conf){.dir = argv[1],
+                                               .prompt = options[PROMPT].value,
+                                               .chat = options[CHAT].value,
+                                               .system = options[SYSTEM].value,
+                                               .adapter = options[ADAPTER].value,
+                                               .tokens = (int)tokens,
+                                               .temperature = temperature,
+                                               .top_k = (int)top_k,
+                                               .seed = (uint64_t)seed,
+                                               .top_p = top_p,
+                                               .repetition_penalty = penalty,
+                                               .prompts = options[PROMPTS].value,
+                                               .batch = (int)batch,
+                                               .best = (int)best,
+                                               .ignore_end = options[IGNORE_END].value != NULL,
+                                               .config = &config},
+                         stdout);
 }
 
 const command cmd_generate = {

@@ -16,13 +16,9 @@ static tess_status run(int rest, char **argv)
     if (!options[EXPORT].value)
         return tess_error(TESS_INVALID, "command line", "no --export FILE (FILE.json or FILE.dot)");
     if (options[RANKS].value) tess_ranks_pretend(0, (int)ranks);
-    tess_config config;
-    tess_status status;
-    TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
-    status = tess_graph_export(&config, options[EXPORT].value, stdout);
-done:
-    tess_config_free(&config);
-    return status;
+    CMD_FREED tess_config config = {0};
+    TESS_TRY(cmd_config(1 + rest, argv, required, &config));
+    return tess_graph_export(&config, options[EXPORT].value, stdout);
 }
 
 const command cmd_graph = {

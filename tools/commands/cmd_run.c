@@ -56,14 +56,12 @@ static tess_status write_each(const tess_config *c)
 
 static tess_status run(int rest, char **argv)
 {
-    tess_config config = {0};
+    CMD_FREED tess_config config = {0};
     if (rest < 1) return tess_error(TESS_INVALID, "command line", "no directory of an exported network: DIR");
     for (int k = IN; k <= OUT; k++)
         if (!options[k].value) return tess_error(TESS_INVALID, options[k].name, "is missing (%s)", options[k].help);
-    tess_status status = config_of(argv[1], rest - 1, argv + 2, &config);
-    if (status == TESS_OK) status = write_each(&config);
-    tess_config_free(&config);
-    return status;
+    TESS_TRY(config_of(argv[1], rest - 1, argv + 2, &config));
+    return write_each(&config);
 }
 
 const command cmd_run = {

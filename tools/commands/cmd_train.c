@@ -1,6 +1,6 @@
 /* tessera train: the whole run of a configuration. */
+#include "models/text/base/text.h"
 #include "tools/commands/cmd.h"
-#include <stdlib.h>
 #include <string.h>
 
 static char resume_key[] = "checkpoint.resume=true", whole_key[] = "checkpoint.resume=whole", resume[] = "--resume";
@@ -28,22 +28,15 @@ static tess_status begin(int argc, char **argv, bool *done)
 
 static tess_status run(int rest, char **argv)
 {
-    char *trace = NULL;
-    tess_config config = {0};
-    tess_status status;
-    TESS_TRY_DONE(cmd_trace(&options[1], &trace));
+    TESS_FREED char *trace = NULL, *starts = again[0], *resumes = again[1];
+    CMD_FREED tess_config config = {0};
+    TESS_TRY(cmd_trace(&options[1], &trace));
     /* Each is one more KEY=VALUE, the last, in a place that they left free. */
     if (options[0].value) argv[1 + rest++] = whole ? whole_key : resume_key;
     if (trace) argv[1 + rest++] = trace;
-    TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
-    config.command = tess_strdup(again[config.checkpoint.resume != TESS_RESUME_NO]);
-    status = tess_train(&config);
-done:
-    free(again[0]);
-    free(again[1]);
-    free(trace);
-    tess_config_free(&config);
-    return status;
+    TESS_TRY(cmd_config(1 + rest, argv, required, &config));
+    config.command = tess_strdup(config.checkpoint.resume != TESS_RESUME_NO ? resumes : starts);
+    return tess_train(&config);
 }
 
 const command cmd_train = {

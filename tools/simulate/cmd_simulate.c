@@ -1,6 +1,7 @@
 /* tessera simulate: a step on a machine that is not here. The step itself is made by tessera-simulator, the same
  * product over SimGrid: here its arguments are looked at, SimGrid's files are written, and what it leaves behind is
  * cleared. */
+#include "models/text/base/text.h"
 #include "tools/commands/cmd.h"
 #include "tools/simulate/simulation.h"
 #include <errno.h>
@@ -335,23 +336,18 @@ static tess_status begin(int argc, char **argv, bool *done)
 
 static tess_status run(int rest, char **argv)
 {
-    char *trace = NULL;
+    TESS_FREED char *trace = NULL;
     double steps = 2;
     TESS_TRY(cmd_whole_number(&options[STEPS], 1, 1e6, &steps));
     TESS_TRY(cmd_trace(&options[TRACE], &trace));
     if (trace) argv[1 + rest++] = trace; /* one more KEY=VALUE, in a place that the option left free */
     tess_simulation simulation = {.steps = (int)steps};
-    tess_config config = {0};
-    tess_status status;
-    TESS_TRY_DONE(cmd_simulation_read(options, &simulation));
-    TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
-    TESS_TRY_DONE(read_fold(&options[FOLD], &config, tess_ranks(), simulation.ranks_here, &simulation.fold));
-    TESS_TRY_DONE(tess_platform_check(&simulation.machine, simulation.ranks_here, simulation.fold));
-    status = cmd_simulation_run(&simulation, rest, argv + 1);
-done:
-    tess_config_free(&config);
-    free(trace);
-    return status;
+    CMD_FREED tess_config config = {0};
+    TESS_TRY(cmd_simulation_read(options, &simulation));
+    TESS_TRY(cmd_config(1 + rest, argv, required, &config));
+    TESS_TRY(read_fold(&options[FOLD], &config, tess_ranks(), simulation.ranks_here, &simulation.fold));
+    TESS_TRY(tess_platform_check(&simulation.machine, simulation.ranks_here, simulation.fold));
+    return cmd_simulation_run(&simulation, rest, argv + 1);
 }
 
 const command cmd_simulate = {
