@@ -526,7 +526,7 @@ typedef struct tess_tree_part {
     unsigned buf;
     int level;     /* the sum of 2^level micro-batches */
     int64_t first; /* element of the buffer */
-    bool narrow;   /* which is bf16 */
+    tess_dtype as; /* fp32, bf16, fp16 or INT8 */
 } tess_tree_part;
 typedef struct tess_tree_arg {
     int64_t n, out; /* elements, from `out` of the first buffer on */
@@ -646,11 +646,14 @@ typedef struct tess_count_arg {
     tess_dtype as, of;     /* quantize: NF4 or INT8, of values that are rounded to another dtype before */
     const char *name;
 } tess_count_arg;
-extern tess_codelet tess_fill[];        /* [F32|BF16|F16]: x (n) = value */
-extern tess_codelet tess_fill_normal[]; /* [TESS_F32]: x (n) = value * normal(env.seed, op, place) */
-extern tess_codelet tess_round[];       /* [BF16|F16]: master f32 (n), copy (n) */
-extern tess_codelet tess_quantize[];    /* [TESS_F32]: x f32 (n), its codes in blocks (n) */
-extern tess_codelet tess_finite[];      /* [F32|BF16|F16]: fails the task, naming arg.name, where x (n) is not finite */
+extern tess_codelet tess_fill[];          /* [F32|BF16|F16]: x (n) = value */
+extern tess_codelet tess_fill_normal[];   /* [TESS_F32]: x (n) = value * normal(env.seed, op, place) */
+extern tess_codelet tess_round[];         /* [BF16|F16]: master f32 (n), copy (n) */
+extern tess_codelet tess_quantize[];      /* [F32|BF16|F16]: x (n), its codes in blocks (n) */
+extern tess_codelet tess_quantize_rest[]; /* [TESS_F32]: x f32 (n), rest f32 (n), codes (n) of x + rest, which becomes
+                                           * what they lack */
+extern tess_codelet tess_dequantize[];    /* [F32|BF16|F16]: codes (n) in arg.as, y (n) */
+extern tess_codelet tess_finite[]; /* [F32|BF16|F16]: fails the task, naming arg.name, where x (n) is not finite */
 
 typedef struct tess_pick_arg {
     int64_t rows, width, sequence; /* rows/sequence picks */

@@ -81,8 +81,10 @@ void tess_param_rows(const tess_tensor *p, int64_t tile, int64_t *first, int64_t
 /* Returns how many parts a parameter has: its master, and the moments of the optimizer that trains it. Before there is
  * a step, AdamW's are counted. */
 int tess_param_parts(const tess_tensor *p);
-/* Returns whether a parameter has that part; TESS_OUTER is beyond those that are counted. */
+/* Returns whether a parameter has that part; TESS_OUTER and TESS_REST are beyond those that are counted. */
 bool tess_param_has(const tess_tensor *p, tess_part part);
+/* Returns how many pieces TESS_REST has, which each rank has of all rows of its tiles: those behind the others. */
+int64_t tess_param_rests(const tess_tensor *p);
 /* Returns how many ranks of the data dimension each have their own values of a part, as with local steps of moments,
  * and stores this rank's place among them; 1: all ranks have the same. */
 int tess_param_owners(const tess_tensor *p, tess_part part, int *mine);

@@ -382,6 +382,7 @@ typedef enum tess_part {
     TESS_MOMENT2,
     TESS_PARTS,
     TESS_OUTER = TESS_PARTS, /* with local steps beside them: the outer optimizer's momentum */
+    TESS_REST,               /* with tess_grid.gradient_codes: what a rank's codes lacked so far */
     TESS_ALL_PARTS
 } tess_part;
 /* A rectangle of a parameter that this rank holds, dense and row-major: rows [row, row + rows), columns [col, col +

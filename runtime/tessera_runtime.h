@@ -18,7 +18,7 @@
 #define TESS_INLINE static inline __attribute__((always_inline))
 #endif
 
-/* NF4 and INT8 are of frozen matrices alone, which are held in blocks of TESS_QUANTIZED_BLOCK elements of a row: an
+/* NF4 and INT8 are of frozen matrices, and of what ranks send, in blocks of TESS_QUANTIZED_BLOCK elements of a row: an
  * fp32, the largest magnitude of the block, and behind it a code of 4 or 8 bits for each element. */
 typedef enum tess_dtype { TESS_F32, TESS_BF16, TESS_F16, TESS_I32, TESS_NF4, TESS_INT8, TESS_DTYPE_COUNT } tess_dtype;
 enum { TESS_QUANTIZED_BLOCK = 64 };
@@ -267,7 +267,9 @@ typedef struct tess_grid {
     int interleave; /* interleaved pipeline: chunks of consecutive blocks in each section; with TESS_ZB_V 2 */
     tess_schedule schedule;
     const char *blocks;  /* how many consecutive blocks each chunk has, with commas between; NULL: by their work */
-    bool narrow;         /* gradients go between the ranks of `data` in bf16; they are summed in fp32 */
+    tess_dtype sent;     /* in which gradients go between the ranks of `data`; they are summed in fp32 */
+    bool gradient_codes; /* those of matrices go in TESS_INT8; each rank keeps what its own lack for the next time */
+    bool weight_codes;   /* stage 3: so go weights that are gathered, and every rank uses what the codes stand for */
     int stage;           /* ZeRO's stage: 1 shards the optimizer's states over data, 2 gradients too, 3 weights too */
     int group;           /* consecutive ranks of `data` that share what a stage shards, each group by itself (MiCS);
                             0: all do */

@@ -15,14 +15,19 @@ TESS_CLONES static void tree_sum(const tess_work *w)
         const int64_t n = a->n - first < BLOCK ? a->n - first : BLOCK;
         int depth = 0;
         for (unsigned p = 0; p < a->parts; p++) {
-            const tess_dtype t = a->part[p].narrow ? TESS_BF16 : TESS_F32;
-            tess_widen(sum[depth], tess_at(w->buf[a->part[p].buf].ptr, a->part[p].first + first, t), n, t);
+            const tess_dtype t = a->part[p].as;
+            const char *from = w->buf[a->part[p].buf].ptr;
+            from += tess_dtype_bytes(t, a->part[p].first + first);
+            if (t == TESS_INT8)
+                tess_quantize_read(sum[depth], TESS_F32, from, t, n);
+            else
+                tess_widen(sum[depth], from, n, t);
             level[depth++] = a->part[p].level;
             while (depth > 1 && (level[depth - 1] == level[depth - 2] || p + 1 == a->parts)) {
                 float *to = sum[depth - 2];
-                const float *from = sum[depth - 1];
+                const float *more = sum[depth - 1];
 #pragma omp simd
-                for (int64_t i = 0; i < n; i++) to[i] += from[i];
+                for (int64_t i = 0; i < n; i++) to[i] += more[i];
                 depth--;
                 level[depth - 1]++;
             }

@@ -1,10 +1,11 @@
 /* tree: sums of gradients in the shape of tree.c and of partial products, element by element, and copies. */
+#include "codelets/shared/codes.h"
 #include "codelets/shared/kernels.h"
 
 struct leaf {
     const void *x;
     int level;
-    bool narrow;
+    tess_dtype as;
 };
 constexpr int LEAVES = 128, DEPTH = 48; /* leaves that one launch brings along */
 struct leaves {
@@ -17,6 +18,20 @@ TESS_KERNEL(LEAVES) bring_kernel(leaf *to, leaves some, int count)
     if (i < count) to[i] = some.part[i];
 }
 
+/* Element i of blocks of codes. */
+TESS_DEVICE float code_at(const void *x, int64_t i)
+{
+    enum { BLOCK = TESS_QUANTIZED_BLOCK, SCALE = sizeof(float) };
+    const unsigned char *block = (const unsigned char *)x + i / BLOCK * (SCALE + BLOCK);
+    return tess_int8_value(block[SCALE + i % BLOCK]) * *(const float *)block;
+}
+TESS_DEVICE float part_at(const leaf &part, int64_t i)
+{
+    if (part.as == TESS_INT8) return code_at(part.x, i);
+    if (part.as == TESS_BF16) return value_at<TESS_BF16>(part.x, i);
+    return part.as == TESS_F16 ? value_at<TESS_F16>(part.x, i) : value_at<TESS_F32>(part.x, i);
+}
+
 TESS_KERNEL(MAP_THREADS) tree_kernel(float *out, const leaf *part, int parts, int64_t n)
 {
     const int64_t i = (int64_t)blockIdx.x * MAP_THREADS + threadIdx.x;
@@ -24,7 +39,7 @@ TESS_KERNEL(MAP_THREADS) tree_kernel(float *out, const leaf *part, int parts, in
     int level[DEPTH], depth = 0;
     if (i >= n) return;
     for (int p = 0; p < parts; p++) {
-        sum[depth] = part[p].narrow ? value_at<TESS_BF16>(part[p].x, i) : value_at<TESS_F32>(part[p].x, i);
+        sum[depth] = part_at(part[p], i);
         level[depth++] = part[p].level;
         while (depth > 1 && (level[depth - 1] == level[depth - 2] || p + 1 == parts)) {
             sum[depth - 2] += sum[depth - 1];
@@ -53,7 +68,7 @@ template <tess_dtype T> static void tree_sum_body(const tess_work *w)
     const tess_tree_arg *a = arg_of(w);
     const leaf *part = bring(w, a->parts, [&](unsigned p) {
         const tess_tree_part *of = &a->part[p];
-        return leaf{at(w->buf[of->buf].ptr, of->first, of->narrow ? TESS_BF16 : TESS_F32), of->level, of->narrow};
+        return leaf{(const char *)w->buf[of->buf].ptr + tess_dtype_bytes(of->as, of->first), of->level, of->as};
     });
     if (!part) return;
     launch(w, tree_kernel, blocks_of(a->n, MAP_THREADS), MAP_THREADS, 0, (float *)w->buf[0].ptr + a->out, part,
@@ -75,7 +90,7 @@ template <tess_dtype T> static void span_sum_body(const tess_work *w)
     const tess_span_arg *a = arg_of(w);
     void *x = at(w->buf[0].ptr, a->first, T);
     const leaf *part = bring(w, w->nbuf, [&](unsigned r) {
-        return leaf{r == a->mine ? x : w->buf[r < a->mine ? r + 1 : r].ptr, 0, false};
+        return leaf{r == a->mine ? x : w->buf[r < a->mine ? r + 1 : r].ptr, 0, T};
     });
     if (part) launch(w, span_kernel<T>, blocks_of(a->n, MAP_THREADS), MAP_THREADS, 0, x, part, (int)w->nbuf, a->n);
 }

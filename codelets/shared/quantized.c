@@ -1,6 +1,6 @@
-/* Frozen matrices in 4 and 8 bits: bitsandbytes' NF4 and its dynamic code of 8 bits, in blocks of 64 elements, with the
- * bits of its reference for codes, scales and values. A block of n elements is a scale, the largest magnitude, and then
- * n / 2 bytes, the first of two elements in the upper half, or n bytes.
+/* Frozen matrices, and messages, in 4 and 8 bits: bitsandbytes' NF4 and its dynamic code of 8 bits, in blocks of 64
+ * elements, with the bits of its reference for codes, scales and values. A block of n elements is a scale, the largest
+ * magnitude, and then n / 2 bytes, the first of two elements in the upper half, or n bytes.
  *
  * The blocks are those of the flattened matrix, since rows are whole blocks; so tiles, slices and ranks of whole rows
  * cut none, and what a tile takes in RAM, on disk and in messages is its rows' share. An element's value is code times
@@ -88,13 +88,51 @@ void tess_quantize_write(void *to, tess_dtype as, const float *x, int64_t n, tes
     (as == TESS_NF4 ? write_nf4 : write_int8)(to, x, n, of);
 }
 
-static void quantize(const tess_work *w)
+/* Of x, with `rest` of their sum, which then becomes what the codes lack. */
+static void encode(const tess_work *w, tess_dtype t, void *codes, float *rest)
+{
+    enum { SOME = 32 * BLOCK };
+    const tess_count_arg *a = w->arg;
+    float x[SOME], value[SOME];
+    for (int64_t i = 0, n; i < a->n; i += n) {
+        uint8_t *to = (uint8_t *)codes + tess_dtype_bytes(a->as, a->at + i);
+        n = a->n - i < SOME ? a->n - i : SOME;
+        tess_widen(x, tess_at(w->buf[0].ptr, i, t), n, t);
+        for (int64_t k = 0; k < (rest ? n : 0); k++) x[k] += rest[i + k];
+        tess_quantize_write(to, a->as, x, n, a->of);
+        if (rest) tess_quantize_read(value, TESS_F32, to, a->as, n);
+        for (int64_t k = 0; k < (rest ? n : 0); k++) /* where it is not finite the step fails */
+            rest[i + k] = fabsf(x[k] - value[k]) < INFINITY ? x[k] - value[k] : 0;
+    }
+}
+
+static void quantize(const tess_work *w, tess_dtype t)
+{
+    encode(w, t, w->buf[1].ptr, NULL);
+}
+
+static void quantize_rest(const tess_work *w)
+{
+    encode(w, TESS_F32, w->buf[2].ptr, w->buf[1].ptr);
+}
+
+static void dequantize(const tess_work *w, tess_dtype t)
 {
     const tess_count_arg *a = w->arg;
-    uint8_t *to = w->buf[1].ptr;
-    tess_quantize_write(to + tess_dtype_bytes(a->as, a->at), a->as, w->buf[0].ptr, a->n, a->of);
+    tess_quantize_read(w->buf[1].ptr, t, w->buf[0].ptr, a->as, a->n);
 }
-tess_codelet tess_quantize[] = {[TESS_F32] = {.name = "quantize", .dtype = TESS_F32, .cpu = quantize}};
+
+#define BODY(op, name, t, ...)                                                                                         \
+    static void op##_##name(const tess_work *w)                                                                        \
+    {                                                                                                                  \
+        op(w, t);                                                                                                      \
+    }
+#define ONE(op, name_of, t, ...) [t] = {.name = #op, .dtype = t, .cpu = op##_##name_of},
+TESS_EACH_REAL(BODY, quantize, )
+TESS_EACH_REAL(BODY, dequantize, )
+tess_codelet tess_quantize[] = {TESS_EACH_REAL(ONE, quantize, )};
+tess_codelet tess_dequantize[] = {TESS_EACH_REAL(ONE, dequantize, )};
+tess_codelet tess_quantize_rest[] = {[TESS_F32] = {.name = "quantize_rest", .dtype = TESS_F32, .cpu = quantize_rest}};
 
 /* 4 bytes are 8 elements: each lane has all of them, and shifts its own down. */
 TESS_INLINE void read_nf4(float *y, const uint8_t *code, float scale)

@@ -146,6 +146,10 @@ static tess_status check_grid(const tess_grid *g)
     if (g->group < 0 || (g->group && (g->data ? g->data : 1) % g->group))
         return tess_error(TESS_INVALID, "grid", "%d ranks are a group, of %d data-parallel ones (expected a divisor)",
                           g->group, g->data);
+    if (g->gradient_codes && g->stage == 0)
+        return tess_error(TESS_INVALID, "grid", "codes of gradients at stage 0 (1, 2 or 3 has them)");
+    if (g->weight_codes && g->stage != 3)
+        return tess_error(TESS_INVALID, "grid", "codes of weights at stage %d (3 gathers them)", g->stage);
     if (g->schedule != TESS_1F1B && g->interleave > (g->schedule == TESS_ZB_V ? 2 : 1))
         return tess_error(TESS_INVALID, "grid", "%d chunks a stage (a zero-bubble order cuts the stages itself)",
                           g->interleave);

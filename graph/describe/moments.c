@@ -28,7 +28,7 @@ tess_kept tess_param_kept(const tess_tensor *p)
 
 int64_t tess_param_part_width(const tess_tensor *p, tess_part part)
 {
-    return part != TESS_MASTER && p->held->width ? p->held->width : p->dim[1];
+    return tess_is_moment(part) && p->held->width ? p->held->width : p->dim[1];
 }
 
 double tess_graph_moments(const tess_graph *g)
@@ -41,7 +41,7 @@ double tess_graph_moments(const tess_graph *g)
         const double rows = (double)p->cut->whole[0], columns = (double)p->cut->whole[1];
         n += moments * (p->held->local ? p->held->local : 1) * rows *
              (p->held->width ? (double)p->held->width : columns);
-        if (tess_param_has(p, TESS_OUTER)) n += rows * columns;
+        n += (tess_param_has(p, TESS_OUTER) + tess_param_has(p, TESS_REST) * p->g->conf.grid.data) * rows * columns;
     }
     return n;
 }
@@ -181,7 +181,7 @@ tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool tra
 tess_dtype tess_param_part_dtype(const tess_tensor *p, tess_part part)
 {
     if (part == TESS_MASTER) return tess_param_dtype(p);
-    return tess_param_kept(p).as == TESS_KEEP_BF16 ? TESS_BF16 : TESS_F32;
+    return tess_is_moment(part) && tess_param_kept(p).as == TESS_KEEP_BF16 ? TESS_BF16 : TESS_F32;
 }
 
 tess_keeping tess_graph_keeping(const tess_graph *g)
@@ -215,14 +215,18 @@ double tess_param_decay(const tess_tensor *p, const tess_optimizer *o)
 
 bool tess_param_has(const tess_tensor *p, tess_part part)
 {
+    const tess_grid *g = &p->g->conf.grid;
     if (part == TESS_OUTER) return p->held->states > 0 && p->held->state[0].outer;
+    if (part == TESS_REST) /* on all ranks alike, also where its columns on this one are no whole blocks */
+        return g->gradient_codes && g->data > 1 && !tess_is_frozen(p) && !tess_is_state(p) &&
+               p->cut->whole[1] % TESS_QUANTIZED_BLOCK == 0 && tess_grid_expert(p, 0) < 0;
     return part >= TESS_MASTER && (int)part < tess_param_parts(p);
 }
 
 int tess_param_owners(const tess_tensor *p, tess_part part, int *mine)
 {
     *mine = tess_grid_data(&p->g->conf.grid);
-    return part > TESS_MASTER && part < TESS_OUTER && p->held->local ? p->held->local : 1;
+    return part == TESS_REST ? p->g->conf.grid.data : tess_is_moment(part) && p->held->local ? p->held->local : 1;
 }
 
 int tess_param_parts(const tess_tensor *p)
@@ -235,6 +239,7 @@ const char *tess_param_part_name(const tess_tensor *p, tess_part part)
 {
     const tess_optimizer_kind *kind = p->held->optimizer ? p->held->optimizer : tess_optimizer_kind_of(unsaid());
     if (part == TESS_OUTER) return "outer_momentum";
+    if (part == TESS_REST) return "gradient_rest";
     return part == TESS_MASTER ? NULL : kind->moment[part - TESS_MOMENT1];
 }
 
@@ -253,18 +258,18 @@ void tess_graph_ready_ram(const tess_graph *g)
 {
     size_t n = 0, room = 1;
     for (int k = 0; k < g->params; k++)
-        room += (size_t)(g->param[k]->cut->tiles + g->param[k]->held->states * (4 + TESS_MOMENTS_MOST));
+        room += (size_t)(g->param[k]->cut->tiles +
+                         (g->param[k]->held->states + g->param[k]->held->rests) * (5 + TESS_MOMENTS_MOST));
     tess_tile **tile = tess_alloc(room * sizeof *tile);
     for (int k = 0; k < g->params; k++) {
         const struct tess_param *p = g->param[k]->held;
         if (!p->tile || p->storage != g->param[k]) continue;
         for (int64_t j = 0; j < g->param[k]->cut->tiles; j++) tile[n++] = p->tile[j].weight;
-        for (int64_t i = 0; i < p->states; i++) {
+        for (int64_t i = 0; i < p->states + p->rests; i++) {
             tile[n++] = p->state[i].master;
             tile[n++] = p->state[i].weight;
-            for (int m = 0; m < p->moments; m++) tile[n++] = p->state[i].moment[m];
             tile[n++] = p->state[i].anchor;
-            tile[n++] = p->state[i].outer;
+            for (int t = TESS_MOMENT1; t < TESS_ALL_PARTS; t++) tile[n++] = tess_state_part(&p->state[i], (tess_part)t);
         }
     }
     tess_tiles_ready(tile, n);

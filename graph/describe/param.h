@@ -13,6 +13,7 @@ struct tess_state {
     tess_tile *weight;                    /* ZeRO-3: the slice that rests between uses; else NULL */
     tess_tile *moment[TESS_MOMENTS_MOST]; /* the optimizer's moments of the slice */
     tess_tile *anchor, *outer;            /* with local steps: the master behind the last sum, TESS_OUTER */
+    tess_tile *rest;                      /* TESS_REST, of a state that has nothing else */
     tess_tile *sum;                       /* the gradient over all micro-batches of the slice, or the tile's own */
     tess_tile *norm;                      /* an exact sum of squares of that gradient */
     bool counts;                          /* `norm` enters the global norm on this rank */
@@ -68,10 +69,10 @@ struct tess_param {
     tess_tensor *storage;         /* the parameter of another graph whose tiles these are; itself otherwise */
     struct tess_owned on;         /* this rank */
     struct tess_param_tile *tile; /* NULL before tess_graph_ready */
-    struct tess_state *state;     /* this rank's */
-    int64_t states;
-    struct tess_placed_piece *piece;
-    int64_t pieces;
+    struct tess_state *state;     /* this rank's; behind them one for each tile whose gradient goes in codes */
+    int64_t states, rests;
+    struct tess_placed_piece *piece; /* in the same order */
+    int64_t pieces, rest_pieces;
     bool frozen;          /* it is not trained: it has no gradient, no moments, and no master but its weight */
     tess_dtype quantized; /* NF4 or INT8: it is frozen, and the weight is held so; else TESS_F32 */
     bool is_state;        /* a step replaces it by the value that stands in the place of its gradient */
@@ -107,6 +108,34 @@ static inline tess_dtype tess_weight_dtype(const tess_tensor *p)
     return p->held->copy ? p->g->conf.dtype : TESS_F32;
 }
 
+/* Returns the tile of a part that is beside the master, or NULL. */
+static inline tess_tile *tess_state_part(const struct tess_state *s, tess_part part)
+{
+    return part < TESS_PARTS ? s->moment[part - TESS_MOMENT1] : part == TESS_OUTER ? s->outer : s->rest;
+}
+static inline bool tess_is_moment(tess_part part)
+{
+    return part > TESS_MASTER && part < TESS_PARTS;
+}
+
+/* Returns whether its rows are whole blocks of codes, also where ranks share out its columns. */
+static inline bool tess_param_has_blocks(const tess_tensor *p)
+{
+    return p->dim[1] % TESS_QUANTIZED_BLOCK == 0 && p->held->on.col0 % TESS_QUANTIZED_BLOCK == 0 && !p->held->on.strips;
+}
+/* Returns whether tasks use what codes of its weight stand for. */
+static inline bool tess_weight_in_codes(const tess_tensor *p)
+{
+    const tess_grid *g = &p->g->conf.grid;
+    return g->weight_codes && !p->held->quantized && tess_param_has_blocks(p) && !p->held->on.shared &&
+           p->dim[0] * p->dim[1] > g->persist;
+}
+/* Returns the dtype that slices of its weight are gathered in. */
+static inline tess_dtype tess_weight_sent(const tess_tensor *p)
+{
+    return tess_weight_in_codes(p) ? TESS_INT8 : tess_weight_dtype(p);
+}
+
 /* Returns whether a parameter is a state, which a step replaces and passes no gradient to. */
 static inline bool tess_is_state(const tess_tensor *p)
 {
@@ -126,10 +155,8 @@ void tess_param_local(tess_tensor *p, const tess_local *local);
 const tess_optimizer_kind *tess_param_kind(const tess_tensor *p, const tess_optimizer *o);
 /* Returns how moments are kept, but for the rows that a tile has; those of vectors are fp32. */
 tess_kept tess_param_kept(const tess_tensor *p);
-/* Fills a moment with its first value. */
-tess_status tess_param_begin_moment(tess_tensor *p, const struct tess_state *s, int moment);
-/* Fills the outer optimizer's momentum with zeros, where there is one that nothing was written to. */
-tess_status tess_param_begin_outer(tess_tensor *p, struct tess_state *s);
+/* Fills a part that is beside the master with its first value. */
+tess_status tess_param_begin(tess_tensor *p, const struct tess_state *s, tess_part part);
 /* Returns the stream of random numbers that is a parameter's, from its name: other parameters do not shift it. */
 uint32_t tess_param_stream(const tess_tensor *p);
 /* Returns the weight decay of a parameter. */
@@ -208,6 +235,11 @@ enum { TESS_VECTOR_ROWS = 4096 }; /* vectors are sliced at multiples of this man
 void tess_grid_experts(const tess_grid *g, int64_t experts, int d, int64_t *first, int64_t *end);
 /* Returns the place of the data dimension that owns the expert whose tile it is, or -1. */
 int tess_grid_expert(const tess_tensor *p, int64_t tile);
+/* Returns the dtype that parts of its gradient are sent in; those of owned experts may have nowhere to go. */
+static inline tess_dtype tess_gradient_sent(const tess_tensor *p)
+{
+    return tess_param_has(p, TESS_REST) && tess_param_has_blocks(p) ? TESS_INT8 : p->g->conf.grid.sent;
+}
 /* Returns how many slices a tile has. */
 int tess_grid_slices(const tess_tensor *p, int64_t tile);
 tess_slice tess_grid_slice(const tess_tensor *p, int64_t tile, int s);

@@ -49,7 +49,7 @@ static void give_slices(tess_lower *L, const tess_tensor *p, int64_t j, tess_use
                relays = step == 1 ? of % all == 0 && all < of : all % step == 0;
     struct takers to = {.end = from + of, .step = step, .near = large && relays ? all : 1};
     for (int on = 0; on < (to.near > 1 ? 2 : 1); on++) {
-        L->lane = tess_lower_data_lane(L, on || all % of == 0, false);
+        L->lane = tess_lower_data_lane(L, on || all % of == 0, step > 1);
         /* A rank holds one run of a tile at most, and passes on one of `near`, those at the ends beside it. */
         tess_parcel m = tess_parcel_begin(L, slices + (on ? (slices / to.near + 2) * to.near : of), 1);
         for (int s = 0; s < slices;) {
@@ -86,37 +86,53 @@ void tess_lower_share_sum(tess_lower *L, const tess_tensor *p, int64_t j, bool m
 static void copy_rows(tess_lower *L, const tess_tensor *p, tess_use from, int64_t at, tess_use to, int64_t to_at,
                       int64_t rows)
 {
-    const tess_dtype type = tess_weight_dtype(p);
+    const tess_dtype type = tess_weight_sent(p);
     tess_copy_arg *a =
         TESS_ARG(L, tess_copy_arg, .from = tess_dtype_bytes(type, at * p->dim[1]),
                  .to = tess_dtype_bytes(type, to_at * p->dim[1]), .bytes = tess_dtype_bytes(type, rows * p->dim[1]));
     TESS_EMIT(L, &tess_copy[TESS_F32], a, from, to);
 }
 
-/* From all ranks; or from those of the group, of the copy that it has from the first time. */
+/* From all ranks; or from those of the group, of the copy that it has from the first time. What comes in codes is read
+ * into t. */
 static void gather(tess_lower *L, const tess_tensor *p, int64_t j, struct tess_gather *g, tess_tile *t)
 {
-    const tess_dtype type = tess_weight_dtype(p);
+    const tess_dtype type = tess_weight_sent(p), of = tess_weight_dtype(p);
     const struct tess_param_tile *tile = &p->held->tile[j];
     const struct tess_state *s = tile->states ? &p->held->state[tile->first_state] : NULL;
     const int mine = tess_grid_data(L->grid), group = L->grid->group;
     const bool again = g->copied;
-    tess_use whole = {t, TESS_W};
-    if (!again && s) copy_rows(L, p, (tess_use){s->weight, TESS_R}, 0, whole, s->row, s->rows);
-    if (again && g->copy) copy_rows(L, p, (tess_use){g->copy, TESS_R}, 0, whole, g->row, g->rows);
+    int64_t first, n;
+    tess_param_rows(p, j, &first, &n);
+    n *= p->dim[1];
+    if (type != of && !g->codes)
+        g->codes = tess_program_tile(L->p, tess_dtype_bytes(type, n), TESS_ROLE_ACTIVATION, p->name);
+    tess_use whole = {type == of ? t : g->codes, TESS_W};
+    if (again && g->copy)
+        copy_rows(L, p, (tess_use){g->copy, TESS_R}, 0, whole, g->row, g->rows);
+    else if (!again && s && type == of)
+        copy_rows(L, p, (tess_use){s->weight, TESS_R}, 0, whole, s->row, s->rows);
+    else if (!again && s)
+        TESS_EMIT(L, &tess_quantize[of],
+                  TESS_ARG(L, tess_count_arg, .n = tess_state_elements(p, s), .at = s->at, .as = type, .of = of),
+                  {s->weight, TESS_R}, whole);
     if (again ? g->copy != NULL : s != NULL) whole.mode = TESS_RW;
-    tess_lower_all_gather(L, p, j, whole, type, TESS_TAG_WEIGHT, again ? group : tess_grid_shard(L->grid));
+    if (!p->held->on.stays)
+        tess_lower_all_gather(L, p, j, whole, type, TESS_TAG_WEIGHT, again ? group : tess_grid_shard(L->grid));
+    whole.mode = TESS_R;
     for (int k = 0; k < tess_grid_slices(p, j) && L->grid->copies && !again;) {
         const tess_slice run = tess_grid_run(p, j, group, &k);
         if (run.owner % group != mine % group) continue;
         g->row = run.row, g->rows = run.rows;
         g->copy = tess_program_tile(L->p, tess_dtype_bytes(type, run.rows * p->dim[1]), TESS_ROLE_ACTIVATION, p->name);
-        copy_rows(L, p, (tess_use){t, TESS_R}, run.row, (tess_use){g->copy, TESS_W}, 0, run.rows);
+        copy_rows(L, p, whole, run.row, (tess_use){g->copy, TESS_W}, 0, run.rows);
     }
     g->copied = L->grid->copies;
+    if (type != of)
+        TESS_EMIT(L, &tess_dequantize[of], TESS_ARG(L, tess_count_arg, .n = n, .as = type), whole, {t, TESS_W});
 }
 
-/* The tile of a gathered weight. */
+/* The tile of a gathered weight, or of what codes of an owned one stand for. */
 static tess_tile *gathered(tess_lower *L, const tess_tensor *p, int64_t j)
 {
     struct tess_gather *g = &L->gather[p->id][j];
@@ -130,7 +146,7 @@ static tess_tile *gathered(tess_lower *L, const tess_tensor *p, int64_t j)
         gather(L, p, j, g, g->tile[g->turn]);
         g->have = true;
     }
-    L->clock += rows * p->dim[1];
+    if (!p->held->on.stays) L->clock += rows * p->dim[1]; /* all ranks have the same time, by which they gather */
     g->clock = L->clock;
     g->stretch = L->stretch;
     return g->tile[g->turn];
@@ -139,7 +155,8 @@ static tess_tile *gathered(tess_lower *L, const tess_tensor *p, int64_t j)
 tess_use tess_weight(tess_lower *L, const tess_tensor *p, int64_t tile)
 {
     L->uses[p->id] = true;
-    if (p->held->on.stays) return (tess_use){p->held->state[p->held->tile[tile].first_state].weight, TESS_R};
+    if (p->held->on.stays && !tess_weight_in_codes(p))
+        return (tess_use){p->held->state[p->held->tile[tile].first_state].weight, TESS_R};
     return (tess_use){p->held->on.gathered ? gathered(L, p, tile) : p->held->tile[tile].weight, TESS_R};
 }
 

@@ -177,7 +177,7 @@ struct term {
     int64_t first; /* element */
     int level;
     int64_t begins;
-    bool narrow;
+    tess_dtype as;
 };
 
 static void add_up(tess_lower *L, const struct term *term, unsigned terms, tess_use out, int64_t at, int64_t n)
@@ -188,7 +188,7 @@ static void add_up(tess_lower *L, const struct term *term, unsigned terms, tess_
     use[0] = out;
     for (unsigned k = 0; k < terms; k++) {
         bool there = term[k].tile == out.tile;
-        part[k] = (tess_tree_part){there ? 0 : uses, term[k].level, term[k].first, term[k].narrow};
+        part[k] = (tess_tree_part){there ? 0 : uses, term[k].level, term[k].first, term[k].as};
         if (!there) use[uses++] = (tess_use){term[k].tile, TESS_R};
     }
     tess_tree_arg *a = TESS_ARG(L, tess_tree_arg, .n = n, .out = at, .parts = terms, .part = part);
@@ -209,13 +209,17 @@ static tess_tile *incoming(tess_lower *L, const tess_tensor *p, size_t bytes)
                            : tess_program_tile(L->p, bytes, TESS_ROLE_GRADIENT, p->name);
 }
 
-/* Returns a tile's elements in bf16. */
-static tess_tile *narrowed(tess_lower *L, const tess_tensor *p, tess_tile *tile)
+/* Returns a tile's elements as they are sent; in codes with what those of this rank lacked the times before. */
+static tess_tile *narrowed(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *tile, tess_dtype as)
 {
-    const size_t bytes = tess_tile_bytes(tile) / 2;
-    tess_tile *to = incoming(L, p, bytes);
-    tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = (int64_t)(bytes / sizeof(uint16_t)));
-    TESS_EMIT(L, &tess_add_sum[TESS_BF16], a, {tile, TESS_R}, {to, TESS_W});
+    if (as == TESS_F32) return tile;
+    const int64_t n = (int64_t)(tess_tile_bytes(tile) / sizeof(float));
+    tess_tile *to = incoming(L, p, tess_dtype_bytes(as, n));
+    if (as == TESS_INT8)
+        TESS_EMIT(L, &tess_quantize_rest[TESS_F32], TESS_ARG(L, tess_count_arg, .n = n, .as = as), {tile, TESS_R},
+                  {p->held->state[p->held->states + j].rest, TESS_RW}, {to, TESS_W});
+    else
+        TESS_EMIT(L, &tess_add_sum[as], TESS_ARG(L, tess_map_arg, .n = n), {tile, TESS_R}, {to, TESS_W});
     return to;
 }
 
@@ -240,10 +244,11 @@ static unsigned fold(tess_lower *L, const tess_tensor *p, struct term *term, uns
     for (unsigned g = 0; g < groups; g++) {
         struct term *t = &term[first[g]];
         const unsigned count = first[g + 1] - first[g];
-        sum[g].tile = t->tile, sum[g].first = t->first, sum[g].narrow = t->narrow;
+        sum[g].tile = t->tile, sum[g].first = t->first, sum[g].as = t->as;
         if (count == 1) continue;
-        if (t->narrow) sum[g].tile = incoming(L, p, (size_t)n * sizeof(float)), sum[g].first = 0, sum[g].narrow = false;
-        add_up(L, t, count, (tess_use){sum[g].tile, t->narrow ? TESS_W : TESS_RW}, sum[g].first, n);
+        const bool few = t->as != TESS_F32;
+        if (few) sum[g].tile = incoming(L, p, (size_t)n * sizeof(float)), sum[g].first = 0, sum[g].as = TESS_F32;
+        add_up(L, t, count, (tess_use){sum[g].tile, few ? TESS_W : TESS_RW}, sum[g].first, n);
     }
     memcpy(term, sum, groups * sizeof *term);
     free(sum);
@@ -298,9 +303,9 @@ static tess_tile *receive_part(tess_lower *L, tess_parcel *m, const tess_tensor 
 static int adds_near(const tess_lower *L, const tess_tensor *p, int64_t j)
 {
     const int machine = tess_grid_near(L->grid, L->g->near), group = L->grid->group,
-              near = p->held->on.stays                                           ? 1
-                     : machine == 1 && group < L->grid->data && !L->grid->narrow ? group
-                                                                                 : machine;
+              near = p->held->on.stays                                                            ? 1
+                     : machine == 1 && group < L->grid->data && tess_gradient_sent(p) == TESS_F32 ? group
+                                                                                                  : machine;
     const bool large = tess_tile_bytes(p->held->tile[j].gradient) >= 2 * (size_t)L->g->near_bytes,
                whole = !L->conf->shares && !(near & (near - 1)) &&
                        !(in_tree(L, p) && (L->micros & (L->micros - 1) || L->grid->sequence > 1));
@@ -325,7 +330,7 @@ static void add_near(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *
     }
     for (int i = 0; i < near; i++) {
         size_t at = 0;
-        term[i] = (struct term){here + i == mine ? tile : bytes ? incoming(L, p, bytes) : NULL, 0, level, 0, false};
+        term[i] = (struct term){here + i == mine ? tile : bytes ? incoming(L, p, bytes) : NULL, 0, level, 0, TESS_F32};
         for (int s = 0; s < slices && here + i != mine; s++) {
             const tess_slice slice = tess_grid_slice(p, j, s);
             const size_t part = (size_t)(slice.rows * p->dim[1]) * sizeof(float);
@@ -368,9 +373,9 @@ static void exchange_parts(tess_lower *L, const tess_tensor *p, int64_t j, tess_
     L->lane = tess_lower_data_lane(L, true, true);
     if (near > 1) add_near(L, p, j, tile[0], near);
     L->lane = tess_lower_data_lane(L, false, true);
-    const bool narrow = L->grid->narrow && senders > 1, stays = p->held->on.stays;
-    const tess_dtype type = narrow ? TESS_BF16 : TESS_F32;
-    for (int k = 0; k < parts && !stays; k++) sent[k] = narrow ? narrowed(L, p, tile[k]) : tile[k];
+    const bool stays = p->held->on.stays;
+    const tess_dtype type = senders > 1 ? tess_gradient_sent(p) : TESS_F32;
+    for (int k = 0; k < parts && !stays; k++) sent[k] = narrowed(L, p, j, tile[k], type);
     for (int first = 0; first < senders; first += SENDERS) {
         const int end = first + SENDERS < senders ? first + SENDERS : senders;
         int come = 0;
@@ -380,13 +385,13 @@ static void exchange_parts(tess_lower *L, const tess_tensor *p, int64_t j, tess_
         for (int d = first; d < end && s >= 0; d++) {
             const int count = levels_of(L, p, d * near, near, level, begins);
             if (stays) parts_of(L, p, j, d, sent);
-            for (int k = 0; k < count && stays && narrow; k++) sent[k] = narrowed(L, p, sent[k]);
+            for (int k = 0; k < count && stays; k++) sent[k] = narrowed(L, p, j, sent[k], type);
             for (int k = 0; k < count; k++)
                 term[terms++] = stays || d == mine
-                                    ? (struct term){sent[k], slice.row * p->dim[1], level[k], begins[k], narrow}
+                                    ? (struct term){sent[k], slice.row * p->dim[1], level[k], begins[k], type}
                                     : (struct term){receive_part(L, &m, p, tess_dtype_bytes(type, n), d * near + place,
                                                                  tess_grid_tag(p, j, s, TESS_TAG_PART + k)),
-                                                    0, level[k], begins[k], narrow};
+                                                    0, level[k], begins[k], type};
         }
         tess_parcel_send(L, &m);
         if (end < senders) terms = fold(L, p, term, terms, n);
@@ -397,7 +402,7 @@ static void exchange_parts(tess_lower *L, const tess_tensor *p, int64_t j, tess_
     free(term);
 }
 
-/* The sums come together in bf16 as well, each owner's own too, and are the same ones everywhere. */
+/* The sums come together in 16 bits as well, each owner's own too, and are the same ones everywhere. */
 static void sum_in_few_bytes(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *const *tile, int parts,
                              tess_tile *whole)
 {
@@ -406,14 +411,15 @@ static void sum_in_few_bytes(tess_lower *L, const tess_tensor *p, int64_t j, tes
     const int64_t all = (int64_t)(tess_tile_bytes(whole) / sizeof(float)), n = slice.rows * p->dim[1];
     tess_use sum = {n ? incoming(L, p, (size_t)n * sizeof(float)) : NULL, TESS_W},
              few = {incoming(L, p, (size_t)all * sizeof(uint16_t)), TESS_W};
+    const tess_dtype type = L->grid->sent;
     exchange_parts(L, p, j, tile, parts, sum, 0);
     if (n) {
         tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = n, .first = slice.row * p->dim[1]);
-        TESS_EMIT(L, &tess_add_sum[TESS_BF16], a, {sum.tile, TESS_R}, few);
+        TESS_EMIT(L, &tess_add_sum[type], a, {sum.tile, TESS_R}, few);
         few.mode = TESS_RW;
     }
-    tess_lower_all_gather(L, p, j, few, TESS_BF16, TESS_TAG_TOTAL, L->grid->data);
-    add_up(L, &(struct term){.tile = few.tile, .narrow = true}, 1, (tess_use){whole, TESS_W}, 0, all);
+    tess_lower_all_gather(L, p, j, few, type, TESS_TAG_TOTAL, L->grid->data);
+    add_up(L, &(struct term){.tile = few.tile, .as = type}, 1, (tess_use){whole, TESS_W}, 0, all);
 }
 
 /* Elements of the sum that this rank holds before slice s, which it owns; -1: none. */
@@ -435,7 +441,7 @@ static void reduce_tile(tess_lower *L, tess_tensor *p, int64_t j)
     }
     /* Of the tile where all slices come together: */
     tess_use whole = {t->gradient, in_tree(L, p) ? TESS_W : TESS_RW};
-    if (L->grid->narrow && L->grid->data > 1) {
+    if (L->grid->sent != TESS_F32 && L->grid->data > 1) {
         sum_in_few_bytes(L, p, j, tile, parts, whole.tile);
         return;
     }
@@ -478,7 +484,7 @@ static void add_own(tess_lower *L, const tess_tensor *p, int64_t j)
     int64_t begins[128];
     const int parts = parts_of(L, p, j, 0, tile);
     levels_of(L, p, tess_grid_data(L->grid), 1, level, begins);
-    for (int k = 0; k < parts; k++) term[k] = (struct term){tile[k], 0, level[k], begins[k], false};
+    for (int k = 0; k < parts; k++) term[k] = (struct term){tile[k], 0, level[k], begins[k], TESS_F32};
     const tess_use whole = {p->held->tile[j].gradient, TESS_W};
     add_up(L, term, (unsigned)parts, whole, 0, (int64_t)(tess_tile_bytes(whole.tile) / sizeof(float)));
 }
@@ -492,7 +498,7 @@ void tess_lower_reduce(tess_lower *L, tess_tensor *p)
             add_own(L, p, j);
         else if (!own && L->early[p->id])
             tess_lower_share_sum(L, p, j, own_slice(L, p, j) >= 0);
-        else if (!own && (L->grid->data > 1 || in_tree(L, p)))
+        else if (!own && (L->grid->data > 1 || p->held->on.sliced || in_tree(L, p)))
             reduce_tile(L, p, j);
     }
 }

@@ -73,6 +73,8 @@ static double bytes_of_weights(const tess_graph *g)
     const double micros = fabs((double)g->expert_micros),
                  most = (double)(grid->live < grid->reuse ? grid->live : grid->reuse),
                  size = (double)tess_dtype_size(g->conf.dtype);
+    const double sum = (double)tess_dtype_size(grid->sent),
+                 gather = grid->weight_codes ? 1 + 4. / TESS_QUANTIZED_BLOCK : size;
     double bytes = 0, all = 0;
     for (int k = 0; k < g->params; k++) all += (double)(g->param[k]->dim[0] * g->param[k]->dim[1]);
     const double gathers = grid->stage < 3 ? 1 : all < most ? 1 : 2 * micros, sums = grid->stage < 2 ? 1 : micros;
@@ -80,8 +82,8 @@ static double bytes_of_weights(const tess_graph *g)
         const tess_tensor *p = g->param[k];
         if (p->cut->members == 1) continue;
         const bool rests = tess_is_frozen(p) && grid->stage < 3;
-        bytes += (double)(p->dim[0] * p->dim[1]) *
-                 ((tess_is_frozen(p) ? 0 : sums * sizeof(float)) + (rests ? 0 : gathers * size));
+        bytes +=
+            (double)(p->dim[0] * p->dim[1]) * ((tess_is_frozen(p) ? 0 : sums * sum) + (rests ? 0 : gathers * gather));
     }
     return bytes;
 }

@@ -31,8 +31,9 @@ struct tess_gather {
     tess_tile *tile[2];
     int turn;
     bool have;
-    bool copied;     /* the group has a copy, */
-    tess_tile *copy; /* and this rank these rows of it, or NULL */
+    tess_tile *codes; /* what it is read from, or NULL */
+    bool copied;      /* the group has a copy, */
+    tess_tile *copy;  /* and this rank these rows of it, or NULL */
     int64_t row, rows;
     uint64_t stretch; /* the stretch of its last use */
     int64_t clock;    /* the elements of gathered weights that were used before that use */

@@ -4,17 +4,17 @@
 
 static void free_tiles(tess_tensor *p)
 {
-    for (int64_t k = 0; k < p->held->states; k++) {
+    for (int64_t k = 0; k < p->held->states + p->held->rests; k++) {
         struct tess_state *s = &p->held->state[k];
         if (s->weight != s->master) tess_tile_free(s->weight);
         tess_tile_free(s->master);
-        for (int m = 0; m < p->held->moments; m++) tess_tile_free(s->moment[m]);
+        for (int part = TESS_MOMENT1; part < TESS_ALL_PARTS; part++)
+            tess_tile_free(tess_state_part(s, (tess_part)part));
         tess_tile_free(s->anchor);
-        tess_tile_free(s->outer);
         tess_tile_free(s->norm);
         if (p->held->on.sliced) tess_tile_free(s->sum);
     }
-    for (int64_t k = 0; k < p->held->pieces; k++)
+    for (int64_t k = 0; k < p->held->pieces + p->held->rest_pieces; k++)
         for (int part = 0; part < TESS_ALL_PARTS; part++) free(p->held->piece[k].wide[part].room);
     for (int64_t j = 0; j < p->cut->tiles && p->held->tile; j++) {
         tess_tile_free(p->held->tile[j].weight);

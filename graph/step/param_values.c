@@ -106,7 +106,7 @@ static tess_status draw_pieces(tess_tensor *p, struct drawing *d)
         TESS_TRY(prepare_weight(p, p->held->state[p->held->piece[i].state].tile));
         TESS_TRY(draw(p, &p->held->piece[i], d));
     }
-    for (int64_t i = 0; i < p->held->states && p->held->storage == p; i++) /* they start from zero */
+    for (int64_t i = 0; i < p->held->states + p->held->rests && p->held->storage == p; i++) /* they start from zero */
         for (int part = TESS_MOMENT1; part < TESS_ALL_PARTS; part++) p->held->state[i].begun[part] = false;
     return TESS_OK;
 }
@@ -181,20 +181,32 @@ int64_t tess_param_pieces(const tess_tensor *p)
 
 tess_piece tess_param_piece(const tess_tensor *p, int64_t piece)
 {
-    return piece >= 0 && piece < tess_param_pieces(p) ? p->held->piece[piece].piece : (tess_piece){0};
+    const bool there = piece >= 0 && piece < tess_param_pieces(p) + tess_param_rests(p);
+    return there ? p->held->piece[piece].piece : (tess_piece){0};
+}
+
+int64_t tess_param_rests(const tess_tensor *p)
+{
+    return tess_param_pieces(p) ? p->held->rest_pieces : 0;
+}
+
+static bool has_piece(const tess_tensor *p, int64_t piece, tess_part part)
+{
+    const int64_t pieces = tess_param_pieces(p), first = part == TESS_REST ? pieces : 0,
+                  end = part == TESS_REST ? pieces + tess_param_rests(p) : pieces;
+    return piece >= first && piece < end && tess_param_has(p, part);
 }
 
 static tess_tile *part_of(const tess_tensor *p, int64_t piece, tess_part part)
 {
     const struct tess_state *s = &p->held->state[p->held->piece[piece].state];
-    if (part == TESS_MASTER) return master_of(p, s);
-    return part < TESS_PARTS ? s->moment[part - TESS_MOMENT1] : s->outer;
+    return part == TESS_MASTER ? master_of(p, s) : tess_state_part(s, part);
 }
 
 /* A part that is kept in fewer bits than fp32. */
 static bool is_kept(const tess_tensor *p, tess_part part)
 {
-    return part == TESS_MASTER ? is_narrow(p) : tess_param_kept(p).as != TESS_KEEP_F32;
+    return part == TESS_MASTER ? is_narrow(p) : tess_is_moment(part) && tess_param_kept(p).as != TESS_KEEP_F32;
 }
 
 /* What is kept of a piece as fp32. */
@@ -250,32 +262,25 @@ static void narrow(const tess_tensor *p, struct tess_placed_piece *h, tess_part 
     *w = (struct tess_widened){0};
 }
 
-tess_status tess_param_begin_moment(tess_tensor *p, const struct tess_state *s, int moment)
+tess_status tess_param_begin(tess_tensor *p, const struct tess_state *s, tess_part part)
 {
-    const tess_keeping as = tess_param_kept(p).as; /* zeros are zeros in 8 bits as well */
-    return fill_tile(p->g, s->moment[moment], as == TESS_KEEP_BF16 ? TESS_BF16 : TESS_F32, p->held->begins);
-}
-
-tess_status tess_param_begin_outer(tess_tensor *p, struct tess_state *s)
-{
-    if (!s->outer || s->begun[TESS_OUTER]) return TESS_OK;
-    s->begun[TESS_OUTER] = true;
-    return fill_tile(p->g, s->outer, TESS_F32, 0);
+    /* Zeros are zeros in 8 bits as well. */
+    return fill_tile(p->g, tess_state_part(s, part), tess_param_part_dtype(p, part),
+                     tess_is_moment(part) ? p->held->begins : 0);
 }
 
 /* Writes zeros, which every part can begin with. */
 static tess_status fill_part(tess_tensor *p, int64_t piece, tess_part part)
 {
     const struct tess_state *s = &p->held->state[p->held->piece[piece].state];
-    if (part > TESS_MASTER && part < TESS_OUTER) return tess_param_begin_moment(p, s, part - TESS_MOMENT1);
-    return fill_tile(p->g, part_of(p, piece, part), part == TESS_OUTER ? TESS_F32 : type_of(p), 0);
+    return part == TESS_MASTER ? fill_tile(p->g, master_of(p, s), type_of(p), 0) : tess_param_begin(p, s, part);
 }
 
 /* The elements before a piece in its part's tile. */
 static int64_t start_of(const tess_tensor *p, const struct tess_placed_piece *h, tess_part part)
 {
     if (part == TESS_MASTER) return before_master(&p->held->state[h->state]) + h->at;
-    return p->held->width ? h->at / p->dim[1] * p->held->width : h->at;
+    return tess_is_moment(part) && p->held->width ? h->at / p->dim[1] * p->held->width : h->at;
 }
 
 /* Has the program a piece, as it is kept: at `at`, elements of *tile before it. */
@@ -283,9 +288,9 @@ static tess_status hold_piece(tess_tensor *p, int64_t piece, tess_part part, int
                               void **raw)
 {
     TESS_TRY(tess_check_session(p->g));
-    if (tess_is_frozen(p) && part > TESS_MASTER && part < TESS_PARTS)
+    if (tess_is_frozen(p) && tess_is_moment(part))
         return tess_error(TESS_INVALID, p->name, "is frozen: it has no moments");
-    if (piece < 0 || piece >= tess_param_pieces(p) || !tess_param_has(p, part) || mode < TESS_R || mode > TESS_RW)
+    if (!has_piece(p, piece, part) || mode < TESS_R || mode > TESS_RW)
         return tess_error(TESS_INVALID, p->name,
                           "piece %lld of %lld, part %d, mode %d (expected TESS_R, TESS_W or both)", (long long)piece,
                           (long long)tess_param_pieces(p), (int)part, mode);
@@ -369,7 +374,7 @@ tess_status tess_param_lend(tess_tensor *p, int64_t piece, tess_part part, tess_
     if (piece >= 0 && piece < pieces && part >= TESS_MASTER && part < TESS_PARTS &&
         p->held->piece[piece].wide[part].times)
         return tess_error(TESS_INVALID, p->name, "is mapped already (unmap it first)");
-    if (part > TESS_MASTER && tess_param_kept(p).as == TESS_KEEP_INT8)
+    if (tess_is_moment(part) && tess_param_kept(p).as == TESS_KEEP_INT8)
         return tess_error(TESS_INVALID, p->name, "has moments of 8 bits, which cannot be lent (map them)");
     if (part == TESS_MASTER && pieces && tess_is_quantized(type_of(p)))
         return tess_error(TESS_INVALID, p->name, "is held in %s, which cannot be lent (map it)",
@@ -380,15 +385,14 @@ tess_status tess_param_lend(tess_tensor *p, int64_t piece, tess_part part, tess_
                        .dtype = part == TESS_MASTER ? type_of(p) : tess_param_part_dtype(p, part),
                        .at = at,
                        .rows = where.rows,
-                       .columns = part != TESS_MASTER && p->held->width ? p->held->width : where.cols,
+                       .columns = tess_is_moment(part) && p->held->width ? p->held->width : where.cols,
                        .first = where.row};
     return TESS_OK;
 }
 
 void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part)
 {
-    if (!p || p->kind != TESS_KIND_PARAM || piece < 0 || piece >= tess_param_pieces(p) || !tess_param_has(p, part) ||
-        !tess_tile_mapped(part_of(p, piece, part)))
+    if (!p || p->kind != TESS_KIND_PARAM || !has_piece(p, piece, part) || !tess_tile_mapped(part_of(p, piece, part)))
         return; /* it was not mapped */
     if (p->held->piece[piece].wide[part].times) narrow(p, &p->held->piece[piece], part);
     tess_tile_unmap(part_of(p, piece, part));
@@ -400,7 +404,8 @@ bool tess_param_borrow(const tess_tensor *p, int64_t piece, tess_part part, tess
     const struct tess_placed_piece *h = &p->held->piece[piece];
     tess_tile *tile = part_of(p, piece, part);
     const bool late = tess_graph_owner(p->g)->pending, away = tess_tile_home(tile) != TESS_TIER_CPU;
-    const bool due = late && !tess_is_frozen(p) && !(p->held->optimizer && p->held->optimizer->whole);
+    const bool due =
+        late && part != TESS_REST && !tess_is_frozen(p) && !(p->held->optimizer && p->held->optimizer->whole);
     *out = (tess_borrowed){.of = p, .piece = piece, .part = part, .at = start_of(p, h, part)};
     out->lending.tile = tile;
     out->lending.when = due ? TESS_LENT_BEHIND : away ? TESS_LENT_BEFORE : TESS_LENT_NOW;

@@ -23,6 +23,16 @@ static void make_state(tess_tensor *p, struct tess_param_tile *t, int64_t j, int
     t->states++;
 }
 
+static void make_rest(tess_tensor *p, int64_t j)
+{
+    struct tess_state *s = &p->held->state[p->held->states + p->held->rests++];
+    s->tile = j;
+    s->counts = p->cut->split || tess_grid_tensor(&p->g->conf.grid) == 0;
+    tess_param_rows(p, j, &s->row, &s->rows);
+    s->row = 0;
+    s->rest = tess_tile_new(4 * (size_t)tess_state_elements(p, s), TESS_ROLE_MOMENT, p->name);
+}
+
 /* Adds a rectangle of state k, `at` elements behind its first; where columns are in strips, row by row. */
 static void add_pieces(tess_tensor *p, int64_t k, tess_piece all, int64_t at)
 {
@@ -44,10 +54,10 @@ static void make_pieces(tess_tensor *p)
 {
     const struct tess_segment all = {0, 0, p->dim[0]};
     const int64_t strips = p->held->on.strips * p->held->on.blocks * p->dim[0];
+    const int64_t states = p->held->states + p->held->rests;
     int segments = p->held->on.segments ? p->held->on.segments : 1;
-    p->held->piece =
-        tess_arena_get(p->g->arena, (size_t)(p->held->states * segments + strips + 1) * sizeof *p->held->piece);
-    for (int64_t k = 0; k < p->held->states; k++) {
+    p->held->piece = tess_arena_get(p->g->arena, (size_t)(states * segments + strips + 1) * sizeof *p->held->piece);
+    for (int64_t k = 0; k < states; k++) {
         struct tess_state *s = &p->held->state[k];
         s->first_piece = p->held->pieces;
         int64_t from = s->tile * p->cut->tile_rows + s->row, to = from + s->rows;
@@ -59,12 +69,8 @@ static void make_pieces(tess_tensor *p)
             add_pieces(p, k, piece, (first - from) * p->dim[1]);
         }
     }
-}
-
-/* Of a matrix whose columns ranks share out, each has whole blocks. */
-static bool has_blocks(const tess_tensor *p)
-{
-    return p->dim[1] % TESS_QUANTIZED_BLOCK == 0 && p->held->on.col0 % TESS_QUANTIZED_BLOCK == 0 && !p->held->on.strips;
+    if (p->held->rests) p->held->rest_pieces = p->held->pieces - p->held->state[p->held->states].first_piece;
+    p->held->pieces -= p->held->rest_pieces;
 }
 
 static void make_tiles(tess_tensor *p)
@@ -73,17 +79,19 @@ static void make_tiles(tess_tensor *p)
     const tess_grid *grid = &g->conf.grid;
     const int shard = tess_grid_shard(grid);
     p->held->copy = g->conf.dtype != TESS_F32 && tess_param_narrows(p);
-    if (p->held->quantized && !has_blocks(p)) p->held->quantized = TESS_F32;
+    if (p->held->quantized && !tess_param_has_blocks(p)) p->held->quantized = TESS_F32;
     const bool owned = tess_grid_expert(p, 0) >= 0;
     p->held->on.stays = owned && g->rows_go && !p->held->on.shared;
-    p->held->on.gathered = p->held->on.stays || (grid->data > 1 && grid->stage == 3 &&
-                                                 p->dim[0] * p->dim[1] > grid->persist && !p->held->on.shared);
+    p->held->on.gathered =
+        p->held->on.stays ||
+        (grid->data > 1 && grid->stage == 3 && p->dim[0] * p->dim[1] > grid->persist && !p->held->on.shared) ||
+        tess_weight_in_codes(p);
     p->held->on.sliced = p->held->on.gathered || (grid->data > 1 && (grid->stage > 0 || owned) && !p->held->frozen);
     bool states = !p->held->on.absent && tess_grid_section(grid) == p->held->on.home;
     p->held->tile = tess_arena_get(g->arena, (size_t)p->cut->tiles * sizeof *p->held->tile);
     int64_t most = 0;
     for (int64_t j = 0; j < p->cut->tiles && states; j++) most += p->held->on.sliced ? tess_grid_slices(p, j) : 1;
-    p->held->state = tess_arena_get(g->arena, (size_t)most * sizeof *p->held->state);
+    p->held->state = tess_arena_get(g->arena, (size_t)(most + p->cut->tiles) * sizeof *p->held->state);
     for (int64_t j = 0; j < p->cut->tiles; j++) {
         struct tess_param_tile *t = &p->held->tile[j];
         int64_t first, count;
@@ -100,6 +108,7 @@ static void make_tiles(tess_tensor *p)
             if (run.owner % shard == tess_grid_data(grid) % shard) make_state(p, t, j, run.row, run.rows);
         }
     }
+    for (int64_t j = 0; j < p->cut->tiles && states && tess_gradient_sent(p) == TESS_INT8; j++) make_rest(p, j);
     make_pieces(p);
 }
 

@@ -16,9 +16,9 @@ static void renew(tess_graph *g, unsigned session)
         tess_tensor *p = g->param[k];
         if (p->held->storage != p) continue; /* another graph's, which may be drawn already */
         p->held->stale = false;
-        for (int64_t i = 0; i < p->held->states; i++)
+        for (int64_t i = 0; i < p->held->states + p->held->rests; i++)
             memset(p->held->state[i].begun, 0, sizeof p->held->state[i].begun);
-        for (int64_t i = 0; i < p->held->pieces; i++) {
+        for (int64_t i = 0; i < p->held->pieces + p->held->rest_pieces; i++) {
             for (int part = 0; part < TESS_ALL_PARTS; part++) {
                 free(p->held->piece[i].wide[part].room);
                 p->held->piece[i].wide[part] = (struct tess_widened){0};

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 /* The tiles of a parameter and its states that this rank holds, but for the gradients, in the order: weights, masters,
- * moments. */
+ * moments and what is beside these. */
 static int64_t held_tiles(const tess_tensor *p, tess_tile **tile)
 {
     int64_t n = 0;
@@ -15,10 +15,11 @@ static int64_t held_tiles(const tess_tensor *p, tess_tile **tile)
     for (int64_t i = 0; i < p->held->states; i++)
         if (p->held->state[i].master && p->held->state[i].master != p->held->state[i].weight)
             tile[n++] = p->held->state[i].master;
-    for (int64_t i = 0; i < p->held->states; i++) {
-        for (int m = 0; m < p->held->moments; m++) tile[n++] = p->held->state[i].moment[m];
-        if (p->held->state[i].anchor) tile[n++] = p->held->state[i].anchor;
-        if (p->held->state[i].outer) tile[n++] = p->held->state[i].outer;
+    for (int64_t i = 0; i < p->held->states + p->held->rests; i++) {
+        const struct tess_state *s = &p->held->state[i];
+        if (s->anchor) tile[n++] = s->anchor;
+        for (int part = TESS_MOMENT1; part < TESS_ALL_PARTS; part++)
+            if ((tile[n] = tess_state_part(s, (tess_part)part))) n++;
     }
     return n;
 }
@@ -27,7 +28,8 @@ tess_tile **tess_step_held(const tess_graph *g, int64_t *n)
 {
     int64_t most = g->cache ? tess_cache_tiles(g->cache, NULL) : 0;
     for (int k = 0; k < g->params; k++)
-        most += g->param[k]->cut->tiles + (4 + TESS_MOMENTS_MOST) * g->param[k]->held->states;
+        most +=
+            g->param[k]->cut->tiles + (5 + TESS_MOMENTS_MOST) * (g->param[k]->held->states + g->param[k]->held->rests);
     tess_tile **tile = tess_alloc((size_t)(most + 1) * sizeof *tile);
     *n = g->cache ? tess_cache_tiles(g->cache, tile) : 0;
     for (int k = 0; k < g->params; k++) *n += held_tiles(g->param[k], tile + *n);

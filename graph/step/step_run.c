@@ -30,19 +30,17 @@ static tess_status name_gradient(const tess_step *s)
     return tess_error(TESS_FAILED, "gradient norm", "is not finite, yet every gradient's is");
 }
 
-/* Moments begin as the optimizer says, the first time a parameter is trained. */
+/* Moments begin as the optimizer says, the first time a parameter is trained, and what is beside them with zeros. */
 static tess_status prepare_moments(tess_graph *g)
 {
     bool begins = false;
     for (int k = 0; k < g->params; k++)
-        for (int64_t i = 0; i < g->param[k]->held->states; i++) {
-            struct tess_state *t = &g->param[k]->held->state[i];
-            begins |= t->outer && !t->begun[TESS_OUTER];
-            TESS_TRY(tess_param_begin_outer(g->param[k], t));
-            for (int m = 0; m < g->param[k]->held->moments; m++) {
-                if (t->begun[TESS_MOMENT1 + m]) continue;
-                TESS_TRY(tess_param_begin_moment(g->param[k], t, m));
-                t->begun[TESS_MOMENT1 + m] = begins = true;
+        for (int64_t i = 0; i < g->param[k]->held->states + g->param[k]->held->rests; i++) {
+            struct tess_state *s = &g->param[k]->held->state[i];
+            for (int part = TESS_MOMENT1; part < TESS_ALL_PARTS; part++) {
+                if (s->begun[part] || !tess_state_part(s, (tess_part)part)) continue;
+                TESS_TRY(tess_param_begin(g->param[k], s, (tess_part)part));
+                s->begun[part] = begins = true;
             }
         }
     return begins ? tess_wait() : TESS_OK;

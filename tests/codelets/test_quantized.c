@@ -60,6 +60,45 @@ TEST(values_are_rounded_before_and_what_is_not_finite_shows)
     }
 }
 
+/* What codes of a sum lack is kept beside them; parts in codes add up as the values that they stand for. */
+TEST(what_codes_lack_is_kept_and_codes_add_up)
+{
+    enum { N = 70 * BLOCK, TIMES = 3, FROM = 5 * BLOCK };
+    const tess_count_arg a = {.n = N, .as = TESS_INT8};
+    const tess_tree_part part[TIMES] = {{1, 0, FROM, TESS_INT8}, {2, 0, FROM, TESS_INT8}, {3, 0, FROM, TESS_INT8}};
+    const tess_tree_arg sum = {.n = N - FROM, .parts = TIMES, .part = part};
+    float *x = bytes_of(4 * N), *rest = memset(bytes_of(4 * N), 0, 4 * N), *value[TIMES], *all = bytes_of(4 * N);
+    void *codes[TIMES], *want = bytes_of(tess_dtype_bytes(TESS_INT8, N));
+    double lacks = 0, drawn = 0;
+    for (int k = 0; k < TIMES; k++) {
+        codes[k] = bytes_of(tess_dtype_bytes(TESS_INT8, N)), value[k] = bytes_of(4 * N);
+        for (int i = 0; i < N; i++) x[i] = (float)roll() - 0.5f, all[i] = x[i] + rest[i], drawn += fabs(x[i]);
+        tess_quantize_write(want, TESS_INT8, all, N, TESS_F32);
+        tess_quantize_read(value[k], TESS_F32, want, TESS_INT8, N);
+        RUN(&tess_quantize_rest[TESS_F32], &a, x, rest, codes[k]);
+        CHECK(!memcmp(codes[k], want, tess_dtype_bytes(TESS_INT8, N)));
+        for (int i = 0; i < N; i++) lacks += fabs(rest[i]);
+        for (int i = 0; i < N; i++) CHECK(rest[i] == all[i] - value[k][i]);
+    }
+    CHECK(lacks > 0 && lacks < 0.02 * drawn);
+    RUN(&tess_tree_sum[TESS_F32], &sum, all, codes[0], codes[1], codes[2]);
+    for (int i = 0; i < N - FROM; i++) CHECK(all[i] == value[2][FROM + i] + (value[0][FROM + i] + value[1][FROM + i]));
+    EACH_REAL(t) /* there and back, in the dtypes of weights */
+    {
+        const size_t size = tess_dtype_size(t);
+        void *w = bytes_of(N * size), *back = bytes_of(N * size), *again = bytes_of(N * size);
+        for (int i = 0; i < N; i++) tess_store(w, i, t, x[i]);
+        const tess_count_arg rounds = {.n = N, .as = TESS_INT8, .of = t};
+        RUN(&tess_quantize[t], &rounds, w, codes[0]);
+        RUN(&tess_dequantize[t], &a, codes[0], back);
+        for (int i = 0; i < N; i++) x[i] = tess_load(w, i, t);
+        tess_quantize_write(want, TESS_INT8, x, N, TESS_F32);
+        tess_quantize_read(again, t, want, TESS_INT8, N);
+        CHECK(!memcmp(back, again, N * size));
+    }
+    forget();
+}
+
 /* y = x w^T and dx = dy w of codes and of what they stand for. With the kernel that all machines have, bit for bit. */
 static void multiply(tess_dtype t, tess_dtype as, tess_linear_arg a, bool same_bits)
 {

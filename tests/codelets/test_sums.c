@@ -77,7 +77,7 @@ TEST(tree_sum)
     float *leaf[LEAVES], *pair = bytes_of(LONG * 4), *four = bytes_of(LONG * 4);
     for (int i = 0; i < LEAVES; i++) leaf[i] = real_of(new_values(LONG, 1), LONG, TESS_F32);
     float *all = poison(LONG * 4), *some = poison((LONG + 3) * 4);
-    tess_tree_part seven[LEAVES], grouped[] = {{1, 2, 0, false}, {2, 1, 0, false}, {3, 0, 0, false}};
+    tess_tree_part seven[LEAVES], grouped[] = {{1, 2, 0, TESS_F32}, {2, 1, 0, TESS_F32}, {3, 0, 0, TESS_F32}};
     for (int i = 0; i < LEAVES; i++) seven[i] = (tess_tree_part){.buf = (unsigned)i + 1};
     RUN(tess_tree_sum, (&(tess_tree_arg){.n = LONG, .parts = LEAVES, .part = seven}), all, leaf[0], leaf[1], leaf[2],
         leaf[3], leaf[4], leaf[5], leaf[6]);

@@ -150,7 +150,7 @@ TEST(bits_are_those_of_states_that_lie_as_others)
                 for (int how = APART; how < HOWS; how++) {
                     tess_graph_conf conf = conf_of(stage, stage == 3 && k ? 1 << 30 : 0);
                     conf.dtype = k == 1 ? TESS_BF16 : TESS_F32;
-                    conf.grid.narrow = k == 2 && stage > 0 && way == 0;
+                    conf.grid.sent = k == 2 && stage > 0 && way == 0 ? TESS_BF16 : TESS_F32;
                     struct net n = make(families[k], &conf, (enum how)how, step);
                     for (int64_t i = 0; i < 2; i++) run(&n, i, true);
                     const int64_t got = digest(&n);
@@ -165,6 +165,34 @@ TEST(bits_are_those_of_states_that_lie_as_others)
                     drop(&n);
                 }
         }
+    tess_stop();
+}
+
+/* What an expert's weights are computed with is the same wherever it is, and gradients of owned ones go as they are. */
+TEST(codes_give_the_same_bits_wherever_experts_are)
+{
+    static const char model[] =
+        "{\"model_type\": \"mixtral\", \"vocab_size\": 101, \"hidden_size\": 64, \"intermediate_size\": 64, "
+        "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+        "\"max_position_embeddings\": 64, \"num_local_experts\": 4, \"num_experts_per_tok\": 2}";
+    OK(tess_start(&(tess_machine){.workers = 1}));
+    for (int stage = 1; stage < 4; stage++) {
+        int64_t got[2][HOWS];
+        for (int codes = 0; codes < 2; codes++)
+            for (int how = APART; how < HOWS; how++) {
+                tess_graph_conf conf = conf_of(stage, 0);
+                conf.dtype = TESS_BF16;
+                conf.grid.weight_codes = codes && stage == 3;
+                conf.grid.gradient_codes = codes && stage < 3;
+                struct net n = make(model, &conf, (enum how)how, (tess_step_conf){.deterministic = true});
+                for (int64_t i = 0; i < 3; i++) run(&n, i, true);
+                got[codes][how] = digest(&n);
+                drop(&n);
+            }
+        CHECK(got[0][ROWS] == got[0][APART] && got[0][WEIGHTS] == got[0][APART]);
+        CHECK(got[1][ROWS] == got[1][WEIGHTS] && got[1][ROWS] != got[0][ROWS]);
+        CHECK((got[1][APART] == got[1][ROWS]) == (stage == 3));
+    }
     tess_stop();
 }
 

@@ -87,11 +87,11 @@ static struct outcome train(int which, tess_dtype dtype, const tess_grid *grid, 
 }
 
 /* What one rank makes of it: rank 0 does, and all have it then. */
-static struct outcome train_alone(int which, tess_dtype dtype, const tess_step_conf *conf)
+static struct outcome train_alone_on(int which, tess_dtype dtype, const tess_grid *grid, const tess_step_conf *conf)
 {
     struct net n;
     struct outcome o = {0};
-    if (tess_rank() == 0) o = train(which, dtype, &(tess_grid){0}, conf);
+    if (tess_rank() == 0) o = train(which, dtype, grid, conf);
     tess_ranks_tell(o.loss, sizeof o.loss);
     tess_ranks_tell(o.norm, sizeof o.norm);
     net_make(&n, sizes(which), bodies[which]);
@@ -107,6 +107,11 @@ static struct outcome train_alone(int which, tess_dtype dtype, const tess_step_c
     }
     tess_graph_free(n.g);
     return o;
+}
+
+static struct outcome train_alone(int which, tess_dtype dtype, const tess_step_conf *conf)
+{
+    return train_alone_on(which, dtype, &(tess_grid){0}, conf);
 }
 
 static void forget(struct outcome *o)
@@ -263,7 +268,7 @@ TEST(more_than_16_data_ranks_share_large_tiles_bit_for_bit)
         struct outcome o = train(WIDE, TESS_F32, &grid, &conf);
         compare(&o, &alone, WIDE, what, true, 0);
         forget(&o);
-        grid.narrow = true;
+        grid.sent = TESS_BF16;
         o = train(WIDE, TESS_F32, &grid, &conf);
         compare(&o, &alone, WIDE, strcat(what, ", gradients in few bytes"), false, 2e-3);
         forget(&o);
@@ -477,7 +482,7 @@ TEST(groups_of_ranks_give_the_same_bits)
             if (way == 3 && which == 1) { /* which in few bytes hold what they do without groups */
                 struct outcome few[2];
                 for (int k = 0; k < 2; k++) {
-                    grid.narrow = true, grid.group = k ? group : 0;
+                    grid.sent = TESS_BF16, grid.group = k ? group : 0;
                     few[k] = train(which, TESS_F32, &grid, &conf);
                 }
                 gather(&few[0], which);
@@ -491,6 +496,53 @@ TEST(groups_of_ranks_give_the_same_bits)
     tess_stop();
 }
 
+/* What codes of weights stand for is the same on any number of ranks, one too; codes of gradients are those of a number
+ * of ranks, and with them the bits are the same wherever states lie. */
+TEST(codes_give_the_same_bits_wherever_states_lie)
+{
+    const int ranks = tess_ranks();
+    tess_step_conf conf = training;
+    conf.micro = 2 * ranks;
+    net_wide_rows = 128;
+    if (ranks > 4) return;
+    OK(tess_start(&(tess_machine){.workers = 1}));
+    struct outcome plain = train_alone(WIDE, TESS_BF16, &conf), one = {0};
+    for (int way = 0; way < 4; way++) {
+        tess_grid grid = {.rank = tess_rank(), .data = ranks, .stage = 3, .weight_codes = true};
+        if (way > 1) grid.group = ranks % 2 ? 1 : ranks / 2, grid.copies = way == 3;
+        if (way == 0) {
+            const tess_grid alone = {.stage = 3, .weight_codes = true};
+            one = train_alone_on(WIDE, TESS_BF16, &alone, &conf);
+            CHECK(one.loss[0] != plain.loss[0]);
+            compare(&one, &plain, WIDE, "codes of weights on one rank", false, 2e-2);
+            continue;
+        }
+        struct outcome o = train(WIDE, TESS_BF16, &grid, &conf);
+        compare(&o, &one, WIDE, "codes of weights", true, 0);
+        forget(&o);
+    }
+    forget(&one);
+    for (int way = 0; way < 5 && ranks > 1; way++) {
+        static const int stages[] = {1, 2, 3, 3, 3};
+        tess_grid grid = {.rank = tess_rank(), .data = ranks, .stage = stages[way], .gradient_codes = true};
+        if (way > 2) grid.group = ranks % 2 ? 1 : ranks / 2, grid.copies = way == 4;
+        struct outcome o = train(WIDE, TESS_BF16, &grid, &conf);
+        if (way == 0) {
+            compare(&o, &plain, WIDE, "codes of gradients", false, 2e-2);
+            CHECK(o.norm[0] != plain.norm[0]);
+            gather(&o, WIDE);
+            one = o;
+            continue;
+        }
+        compare(&o, &one, WIDE, "codes of gradients", true, 0);
+        forget(&o);
+    }
+    if (ranks > 1) forget(&one);
+    forget(&plain);
+    net_wide_rows = 1152;
+    tess_stop();
+}
+
 /* In bf16 gradients are near what they are; wherever states lie they are the same ones, those of machines too, and of
  * more ranks than send at a time. */
 TEST(gradients_in_few_bytes_are_near)
@@ -501,7 +553,7 @@ TEST(gradients_in_few_bytes_are_near)
             struct outcome first = {0};
             near_here = near;
             for (int stage = 0; stage < 4; stage++) {
-                tess_grid grid = {.stage = stage, .narrow = true};
+                tess_grid grid = {.stage = stage, .sent = which ? TESS_F16 : TESS_BF16};
                 tess_step_conf conf = training;
                 conf.micro = tess_ranks();
                 conf.deterministic = which;

@@ -114,6 +114,33 @@ TEST(groups_have_the_same_bits)
 #undef ALL
 }
 
+/* Codes of weights: one rank, and four with groups under a cap. Codes of gradients: four ranks, with groups. */
+TEST(codes_have_the_same_bits)
+{
+#define ALL       "zero_optimization.stage=3", "zero_optimization.stage3_param_persistence_threshold=0", "bf16.enabled=true"
+#define WEIGHTS   ALL, "zero_optimization.zero_quantized_weights=true"
+#define GRADIENTS ALL, "zero_optimization.zero_quantized_gradients=true"
+    wide_setup_with("\"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 1, \"steps\": 3, \"deterministic\": "
+                    "true");
+    DONE("train", "run.json", ALL, "output=plain");
+    DONE("train", "run.json", WEIGHTS, "output=one");
+    CHECK(!same_file(fmt("one%s", weights), fmt("plain%s", weights)));
+    DONE_RANKS(4, "train", "run.json", WEIGHTS, "zero_optimization.mics_shard_size=2", "output=out");
+    CHECK(same_file(fmt("out%s", weights), fmt("one%s", weights)));
+    DONE_RANKS(2, "train", "run.json", WEIGHTS, "memory.cpu=32MiB", "memory.path=swap", "output=out");
+    CHECK(same_file(fmt("out%s", weights), fmt("one%s", weights)));
+    DONE_RANKS(4, "train", "run.json", GRADIENTS, "output=one");
+    CHECK(!same_file(fmt("one%s", weights), fmt("plain%s", weights)));
+    DONE_RANKS(4, "train", "run.json", GRADIENTS, "zero_optimization.zero_hpz_partition_size=2", "output=out");
+    CHECK(same_file(fmt("out%s", weights), fmt("one%s", weights)));
+    DONE_RANKS(4, "train", "run.json", GRADIENTS, "zero_optimization.stage=1", "memory.cpu=32MiB", "memory.path=swap",
+               "output=out");
+    CHECK(same_file(fmt("out%s", weights), fmt("one%s", weights)));
+#undef GRADIENTS
+#undef WEIGHTS
+#undef ALL
+}
+
 TEST(states_shared_out_have_the_same_bits)
 {
     char out[64], one[64];

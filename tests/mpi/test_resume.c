@@ -103,6 +103,42 @@ TEST(local_steps_go_on_with_the_same_bits)
 #undef LOCAL
 }
 
+/* What each rank's codes of gradients lack is in the checkpoints. Ranks that have none there begin with nothing. */
+TEST(codes_of_gradients_go_on_with_the_same_bits)
+{
+#define CODES                                                                                                          \
+    "zero_optimization.zero_quantized_gradients=true", "zero_optimization.zero_quantized_weights=false",               \
+        "zero_optimization.stage3_param_persistence_threshold=0", way[w][0], way[w][1], way[w][2]
+    static const char *const way[][3] = {
+        {"zero_optimization.stage=1", "bf16.enabled=true", "optimizer_states=8bit"},
+        {"zero_optimization.stage=3", "zero_optimization.mics_shard_size=1", "parallel.carrier=mpi"},
+        {"zero_optimization.stage=2", "memory.cpu=6MiB", "memory.path=swap"}};
+    wide_setup_with("\"deterministic\": true, \"train_batch_size\": 12, \"train_micro_batch_size_per_gpu\": 1, "
+                    "\"checkpoint\": {\"dir\": \"ck\", \"every\": 2}");
+    for (int w = 0; w < 3; w++) {
+        DONE_RANKS(3, "train", "run.json", CODES, "steps=4", "output=whole", "checkpoint.dir=whole-ck");
+        DONE_RANKS(3, "train", "run.json", CODES, "steps=2");
+        CHECK(same_file("ck/step-00000002/states.safetensors", "whole-ck/step-00000002/states.safetensors"));
+        DONE_RANKS(3, "train", "run.json", CODES, "steps=4", "--resume");
+        CHECK(same_file(weights, whole));
+        CHECK(same_file("ck/step-00000004/states.safetensors", "whole-ck/step-00000004/states.safetensors"));
+        CHECK(same_file("ck/step-00000004/sums.json", "whole-ck/step-00000004/sums.json"));
+    }
+    struct weights s = weights_read("ck/step-00000004/states.safetensors");
+    CHECK(json_object_get(s.header, "wte.weight.gradient_rest@2"));
+    CHECK(!json_object_get(s.header, "wte.weight.gradient_rest@3"));
+    weights_free(&s);
+    json_t *sums = json_load_file("ck/step-00000004/sums.json", 0, NULL),
+           *one = json_object_get(sums, "wte.weight.gradient_rest@2");
+    CHECK(strspn(json_string_value(json_array_get(one, 0)), "0") < 16);
+    json_decref(sums);
+    const int w = 0;
+    DONE_RANKS(4, "train", "run.json", CODES, "steps=6", "--resume");
+    DONE("train", "run.json", "steps=8", "--resume");
+    DONE_RANKS(2, "train", "run.json", CODES, "steps=10", "--resume");
+#undef CODES
+}
+
 /* What is written while the next step runs is what a run writes that ends there, whoever has it in RAM. */
 TEST(checkpoints_beside_steps_have_the_same_bytes)
 {

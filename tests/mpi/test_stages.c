@@ -239,10 +239,12 @@ TEST(the_kernel_sees_what_the_formula_says)
 
 /* ---- messages ---- */
 
+static int64_t width = 96; /* of the model */
+
 /* The bytes that all ranks send in a step. */
 static int64_t traffic(tess_graph_conf *conf)
 {
-    struct net n = make(conf, 3, 96);
+    struct net n = make(conf, 3, width);
     OK(tess_graph_init(n.g, 1));
     uint64_t before, after, received;
     run(&n, 0);
@@ -266,17 +268,21 @@ static int64_t traffic(tess_graph_conf *conf)
  * third, up a tree and down. */
 static int64_t theory(const tess_graph_conf *conf, bool keeps)
 {
-    struct net n = make(conf, 3, 96);
+    struct net n = make(conf, 3, width);
     const int64_t ranks = tess_ranks(), group = conf->grid.group ? conf->grid.group : ranks, groups = ranks / group;
     int64_t bytes = 0;
     for (int k = 0; k < tess_graph_params(n.g); k++) {
         const tess_tensor *p = tess_graph_param(n.g, k);
         int64_t shape[3], matrix = tess_tensor_shape(p, shape) == 2, elements = shape[0] * (matrix ? shape[1] : 1);
         int64_t weight = elements * (matrix && conf->dtype == TESS_BF16 ? 2 : 4),
-                gradient = (conf->grid.narrow ? 2 : 4) * elements;
+                gradient = (conf->grid.sent == TESS_F32 ? 4 : 2) * elements, codes = elements / 64 * 68;
         int64_t back = weight, times = 1;
+        const bool gathers = conf->grid.stage == 3 && elements > conf->grid.persist,
+                   blocks = matrix && shape[1] % 64 == 0;
+        if (blocks && conf->grid.gradient_codes) gradient = codes;
+        if (blocks && gathers && conf->grid.weight_codes) back = codes;
         if (conf->grid.stage == 0) back = gradient;
-        if (conf->grid.stage == 3 && elements > conf->grid.persist && !keeps) times = uses(tess_tensor_name(p));
+        if (gathers && !keeps) times = uses(tess_tensor_name(p));
         bytes += (ranks - 1) * gradient + (times - conf->grid.copies) * (group - 1) * groups * back;
         bytes += conf->grid.copies ? (ranks - 1) * back : (groups - 1) * 4 * elements;
     }
@@ -291,9 +297,9 @@ static void check_groups(tess_graph_conf conf)
         for (int way = 0; tess_ranks() % group == 0 && way < (conf.grid.stage == 3 ? 2 : 1); way++) {
             conf.grid.group = group, conf.grid.copies = way;
             CHECK_EQ(traffic(&conf), theory(&conf, false));
-            conf.grid.narrow = true;
+            conf.grid.sent = TESS_BF16;
             CHECK_EQ(traffic(&conf), theory(&conf, false));
-            conf.grid.narrow = false;
+            conf.grid.sent = TESS_F32;
         }
 }
 
@@ -305,9 +311,9 @@ TEST(bytes_sent_are_those_of_theory)
             tess_graph_conf conf = conf_of((tess_dtype)dtype, stage);
             int64_t sent = traffic(&conf);
             CHECK_EQ(sent, theory(&conf, false));
-            conf.grid.narrow = true;
+            conf.grid.sent = TESS_BF16;
             CHECK_EQ(traffic(&conf), theory(&conf, false));
-            conf.grid.narrow = false;
+            conf.grid.sent = TESS_F32;
             if (stage > 0) check_groups(conf);
             if (stage < 3) continue;
             conf.grid.live = conf.grid.reuse = 1 << 30; /* forward's are there still when backward comes */
@@ -318,6 +324,23 @@ TEST(bytes_sent_are_those_of_theory)
             conf.grid.persist = 1000; /* vectors rest on every rank */
             CHECK_EQ(traffic(&conf), theory(&conf, false));
         }
+    tess_stop();
+}
+
+/* A block of 64 elements is 68 bytes; vectors are what they were. */
+TEST(codes_take_their_bytes)
+{
+    OK(tess_start(&(tess_machine){.workers = 1}));
+    width = 128;
+    for (int way = 0; way < 8; way++) {
+        tess_graph_conf conf = conf_of((tess_dtype)(way % 2), way < 6 ? 3 : 1);
+        conf.grid.gradient_codes = way != 2 && tess_ranks() > 1;
+        conf.grid.weight_codes = way != 3 && way < 6;
+        conf.grid.sent = way == 4 ? TESS_F16 : TESS_F32; /* of vectors alone */
+        if (way == 5) conf.grid.group = tess_ranks() % 2 ? 1 : 2, conf.grid.copies = tess_ranks() > 2;
+        CHECK_EQ(traffic(&conf), theory(&conf, false));
+    }
+    width = 96;
     tess_stop();
 }
 

@@ -17,8 +17,17 @@ static void tree_sum_tasks(void)
                                        p % 4 == 0   ? 3
                                        : p % 4 == 1 ? n
                                                     : p % 4 == 3,
-                                       parts % 3 == 0 && p % 4 == 2};
+                                       parts % 3 == 0 && p % 4 == 2 ? TESS_BF16 : TESS_F32};
         op_run(&tess_tree_sum[TESS_F32], &a);
+    }
+    for (int64_t n = TESS_QUANTIZED_BLOCK; n < 5000; n *= 3) { /* in codes, and in 16 bits */
+        const int64_t all = 2 * n + TESS_QUANTIZED_BLOCK;
+        const tess_tree_part few[] = {
+            {1, 0, n, TESS_INT8}, {2, 0, 0, TESS_INT8}, {3, 1, 5, TESS_F16}, {4, 0, 0, TESS_F32}};
+        op_any("out", n, TESS_F32, false);
+        op_matrix("a", all, TESS_F32, TESS_INT8, 1), op_matrix("b", n, TESS_F32, TESS_INT8, 1e-3);
+        op_drawn("c", n + 5, TESS_F16, 1), op_drawn("d", n, TESS_F32, 1e3);
+        op_run(&tess_tree_sum[TESS_F32], &(tess_tree_arg){.n = n, .parts = 4, .part = few});
     }
 }
 

@@ -246,6 +246,8 @@ tess_status tess_states_of(const char *path, tess_safetensors **states) TESS_NOD
 tess_status tess_states_read(const tess_safetensors *states, const char *path, tess_graph *g, int parts,
                              tess_states_of_what of) TESS_NODISCARD;
 
+/* Stores the end of the pieces that a part has, and returns the first. */
+int64_t tess_pieces_of(const tess_tensor *p, tess_part part, int64_t *end);
 /* Returns whether this rank writes a part of a piece to files: for all ranks that hold it, or its own. */
 bool tess_piece_writes(const tess_tensor *p, int64_t piece, tess_part part);
 /* States that a thread writes beside the next step: what is added is lent from the start on. */

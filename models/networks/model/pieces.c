@@ -14,10 +14,17 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+int64_t tess_pieces_of(const tess_tensor *p, tess_part part, int64_t *end)
+{
+    const int64_t pieces = tess_param_pieces(p);
+    *end = pieces + (part == TESS_REST ? tess_param_rests(p) : 0);
+    return part == TESS_REST ? pieces : 0;
+}
+
 bool tess_piece_writes(const tess_tensor *p, int64_t piece, tess_part part)
 {
     int mine;
-    return tess_param_piece(p, piece).writes || tess_param_owners(p, part, &mine) > 1;
+    return tess_param_piece(p, piece).writes || (part != TESS_REST && tess_param_owners(p, part, &mine) > 1);
 }
 
 tess_status tess_pieces_settle(tess_graph *g)
@@ -156,7 +163,8 @@ static tess_status write_straight(tess_safetensors_writer *w, const struct withi
 static tess_status write_within(tess_safetensors_writer *w, const struct within *in, tess_tensor *p, tess_part part,
                                 bool turned)
 {
-    for (int64_t i = 0; i < tess_param_pieces(p);) {
+    int64_t end;
+    for (int64_t i = tess_pieces_of(p, part, &end); i < end;) {
         struct stack s = stack_from(p, i, in->rows);
         i = turned ? s.end : i + 1;
         if (!tess_piece_writes(p, s.first, part) || s.all.rows * s.all.cols == 0) continue;
@@ -265,7 +273,8 @@ static tess_status read_rows(const tess_safetensor *t, tess_tensor *p, tess_part
                              int64_t rows, tess_piece_sums *sums)
 {
     int64_t width = t->rank > 1 ? t->dims[t->rank - 1] : 1;
-    for (int64_t i = 0; i < tess_param_pieces(p); i++) {
+    int64_t end;
+    for (int64_t i = tess_pieces_of(p, part, &end); i < end; i++) {
         tess_piece q = piece_of(p, i, part);
         float *data;
         bool taken = false;

@@ -42,21 +42,24 @@ static int parts_of(const tess_tensor *p, tess_states_of_what of)
 {
     if (of == TESS_STATES_TRAINED && tess_param_frozen(p)) return 0;
     if (of == TESS_STATES_BASE && tess_lora_part(tess_tensor_name(p))) return 0;
-    const int parts = tess_param_parts(p), others = owners_of(p, TESS_MOMENT1) - 1;
-    return parts + tess_param_has(p, TESS_OUTER) + others * (parts - 1);
+    const int parts = tess_param_parts(p), others = owners_of(p, TESS_MOMENT1) - 1,
+              rests = tess_param_has(p, TESS_REST) ? owners_of(p, TESS_REST) : 0;
+    return parts + tess_param_has(p, TESS_OUTER) + others * (parts - 1) + rests;
 }
 
-/* The k-th: the master, the first owner's moments, the outer momentum, the moments of the other owners. */
+/* The k-th: the master, the first owner's moments, the outer momentum, the moments of the other owners; or behind all
+ * moments what each rank's codes lack. */
 static struct one one_of(const tess_tensor *p, int k)
 {
     const int parts = tess_param_parts(p), moments = parts - 1, outer = tess_param_has(p, TESS_OUTER);
     if (k < parts) return (struct one){(tess_part)k, 0};
     if (outer && k == parts) return (struct one){TESS_OUTER, 0};
+    if (tess_param_has(p, TESS_REST) && k >= parts) return (struct one){TESS_REST, k - parts};
     k -= parts + outer;
     return (struct one){(tess_part)(TESS_MOMENT1 + k % moments), 1 + k / moments};
 }
 
-/* The first owner's moments are called as those of all are elsewhere. */
+/* The first owner's are called as those of all are elsewhere. */
 static char *name_of(const tess_tensor *p, struct one t)
 {
     char *name = tess_states_name(p, t.part), *own = t.owner ? tess_format("%s@%d", name, t.owner) : NULL;
@@ -354,17 +357,17 @@ static int owner_in(const tess_safetensors *set, const tess_tensor *p, struct on
 }
 
 /* A parameter without any moments in the file was frozen in that run: its moments begin as in a new run. So does the
- * outer momentum where there were no local steps. */
+ * outer momentum where there were no local steps, and what codes lack where that rank had none. */
 static tess_status read_part(const tess_safetensors *set, const char *path, tess_tensor *p, struct one one,
                              tess_piece_sums *sums)
 {
     int64_t shape[3];
     const tess_part part = one.part;
     int rank = tess_part_shape(p, part, shape);
-    TESS_FREED char *name = name_of(p, (struct one){part, owner_in(set, p, one)});
+    TESS_FREED char *name = name_of(p, (struct one){part, part == TESS_REST ? one.owner : owner_in(set, p, one)});
     const tess_safetensor *t = tess_safetensors_find(set, name);
     tess_status status = TESS_OK;
-    if (!t && (part == TESS_OUTER || (part != TESS_MASTER && has_no_moments(set, p)))) return TESS_OK;
+    if (!t && (part >= TESS_OUTER || (part != TESS_MASTER && has_no_moments(set, p)))) return TESS_OK;
     if (!t || t->rank != rank || t->dims[0] != shape[0] || (rank == 2 && t->dims[1] != shape[1]))
         status = tess_error(TESS_INVALID, path, "%s is %s (the checkpoint is of another model)", name,
                             t ? "of another shape" : "missing");

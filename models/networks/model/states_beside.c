@@ -86,9 +86,9 @@ static void *write_ready(void *beside)
 
 int64_t tess_beside_none(const tess_tensor *p, tess_part part)
 {
-    int64_t n = 0;
+    int64_t n = 0, end;
     tess_borrowed of;
-    for (int64_t i = 0; i < tess_param_pieces(p); i++)
+    for (int64_t i = tess_pieces_of(p, part, &end); i < end; i++)
         n += tess_piece_writes(p, i, part) && !tess_param_borrow(p, i, part, &of);
     return n;
 }
@@ -105,7 +105,8 @@ static tess_status write_now(tess_beside *b, size_t tensor, tess_tensor *p, int6
 
 tess_status tess_beside_add(tess_beside *b, size_t tensor, tess_tensor *p, tess_part part, tess_piece_sums *sums)
 {
-    for (int64_t i = 0; i < tess_param_pieces(p); i++) {
+    int64_t end;
+    for (int64_t i = tess_pieces_of(p, part, &end); i < end; i++) {
         const tess_piece q = tess_param_piece(p, i);
         if (!tess_piece_writes(p, i, part) || q.rows * q.cols == 0) continue;
         struct lent *k = tess_alloc(sizeof *k);

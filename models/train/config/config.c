@@ -526,6 +526,22 @@ int tess_config_group(const tess_config *c)
     return (int)(shard > 0 ? shard : copies > 1 ? copies : 0);
 }
 
+static tess_status check_codes(const tess_config *c)
+{
+    const int stage = (int)c->zero_optimization.stage;
+    const char *what = stage == 0 ? "stage 0 sums all gradients everywhere (zero_optimization.stage 1, 2 or 3 does not)"
+                       : c->fp16.enabled ? "the scale of the loss moves with fp16 (bf16.enabled=true needs none)"
+                       : c->on_spike.skip > 0
+                           ? "on_spike.skip leaves steps out, and what their codes lack stays (on_spike.skip=0)"
+                           : NULL;
+    if (c->zero_optimization.zero_quantized_weights && stage != 3)
+        REFUSE(c, "zero_optimization.zero_quantized_weights", "true, but stage %d gathers no parameters (%s)", stage,
+               "zero_optimization.stage=3 does");
+    if (c->zero_optimization.zero_quantized_gradients && what)
+        REFUSE(c, "zero_optimization.zero_quantized_gradients", "true, but %s", what);
+    return TESS_OK;
+}
+
 static tess_status check_groups(const tess_config *c, int64_t data)
 {
     const bool shards = c->zero_optimization.mics_shard_size > 0;
@@ -587,6 +603,7 @@ tess_status tess_config_resolve(tess_config *c, int64_t ranks)
         REFUSE(c, "parallel",
                "tensor %lld x pipeline %lld ranks for a model, but %lld ranks run (start a multiple of %lld)",
                (wide)c->parallel.tensor, (wide)c->parallel.pipeline, (wide)ranks, (wide)model);
+    TESS_TRY(check_codes(c));
     TESS_TRY(check_groups(c, ranks / (c->parallel.tensor * c->parallel.pipeline)));
     TESS_TRY(check_experts(c, ranks));
     TESS_TRY(resolve_batch(c, ranks / model));
