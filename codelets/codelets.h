@@ -218,6 +218,9 @@ typedef struct tess_attention_kernels {
 } tess_attention_kernels;
 enum { TESS_ATTENTION_WIDEST = 256, TESS_ATTENTION_SLOWER = 50 };
 tess_attention_kernels tess_attention_kernels_of(const tess_attention_arg *a, tess_dtype t, bool train);
+/* Returns the bytes that a GPU's backward pass wants beside a worker's scratch for what cuDNN keeps, ds: some heads at
+ * a time, by the shapes alone; 0: it has enough, or is not asked. */
+size_t tess_attention_room(const tess_attention_arg *a, tess_dtype t);
 /* Returns how many times as long a GPU takes as on tensor cores alone; the gradient of a bias has a general kernel, and
  * who draws what is dropped asks for each weight. */
 double tess_attention_slower(const tess_attention_arg *a, tess_dtype t, bool backward);
@@ -231,7 +234,7 @@ bool tess_attention_library(bool wanted, char *said, size_t room);
  * next; returns its bytes. */
 size_t tess_attention_carry(const tess_attention_arg *a);
 extern tess_codelet tess_attention_span_forward[];
-/* dy, q, k, v or qkv[, bounds][, bias], y, lse, dq +=, dk +=, dv += or dqkv +=[, dbias f32 +=], scratch */
+/* dy, q, k, v or qkv[, bounds][, bias], y, lse, dq +=, dk +=, dv += or dqkv +=[, dbias f32 +=], scratch[, ds] */
 extern tess_codelet tess_attention_backward[];
 /* Of spans: dy, q, k, v as in forward[, bounds][, bias], y, lse, and in f32 dq +=, dk +=, dv +=[, dbias +=]; scratch.
  * Packed, dk and dv are one, the columns of k and then those of v, or by_head one head behind the other, each of them k

@@ -268,6 +268,15 @@ tess_attention_kernels tess_attention_kernels_of(const tess_attention_arg *a, te
         .library = fits && plain && keys_of(a) == a->sequence && a->sequence % 128 == 0,
     };
 }
+size_t tess_attention_room(const tess_attention_arg *a, tess_dtype t)
+{
+    const uint64_t enough = 64 << 20; /* a worker's scratch */
+    const uint64_t most = 4 * enough, group = (uint64_t)(2 * a->heads / a->groups * a->sequence * a->sequence);
+    const uint64_t all = group * (uint64_t)(a->groups * (a->rows / a->sequence));
+    if (tess_gpus() == 0 || a->acc || !tess_attention_kernels_of(a, t, true).library) return 0;
+    if (all <= enough || group > 2 * most) return 0;
+    return all < most ? all : group > most ? group : most / group * group;
+}
 double tess_attention_slower(const tess_attention_arg *a, tess_dtype t, bool backward)
 {
     if (!tess_attention_kernels_of(a, t, true).tile) return TESS_ATTENTION_SLOWER;

@@ -16,7 +16,7 @@
  * written with confidence where it cannot run. No sum that rounds uses atomics, which is why seven products are
  * computed where five would do. cuDNN's attention is taken where it is found and right, for causal attention in 16
  * bits; sdpa_impl.h has it. It keeps ds whole, 24 MiB a sequence of GPT-2 124M and 1 GiB one of 4,096 tokens of Llama
- * 8B, in a worker's 64 MiB of scratch, so the second runs here. Tiles end with zeros behind a narrow head, which costs
+ * 8B, so of the second some heads are done at a time. Tiles end with zeros behind a narrow head, which costs
  * heads of 80 1.6 times the flops. Without tensor cores (fp32, other heads, the gradient of T5's bias) attention is
  * some 50 times slower. */
 #include "codelets/attention/attention_seen_impl.h"
@@ -643,7 +643,7 @@ template <tess_dtype T> static void attention_forward_body(const tess_work *w)
     const part all[] = {f.q, f.k, f.v, f.y};
     const tess_attention_kernels by = tess_attention_kernels_of(a, T, w->env->train);
     const int tile = fast(all, 4) ? by.tile : 0;
-    if (sdpa_library.on && by.library && tile && sdpa_run<T>(w, f, a->rows, false)) return;
+    if (sdpa_library.on && by.library && tile && sdpa_run<T>(w, f, a->rows, false, {w->room, w->room_bytes})) return;
     if (flash_forward_of<T>(w, f, a->rows, tile)) return;
     launch(w, forward_kernel<T>, blocks_of(a->rows * a->heads, GENERAL_WARPS), GENERAL_WARPS * WARP,
            (size_t)(GENERAL_WARPS * 2 * a->dim) * sizeof(float), f, a->rows);
@@ -693,7 +693,7 @@ template <tess_dtype T> static bool flash_backward_of(const tess_work *w, const 
     return false;
 }
 
-/* dy, q, k, v or qkv[, bounds][, bias], y, lse, dq +=, dk +=, dv += or dqkv +=[, dbias +=], scratch */
+/* dy, q, k, v or qkv[, bounds][, bias], y, lse, dq +=, dk +=, dv += or dqkv +=[, dbias +=], scratch[, ds] */
 template <tess_dtype T> static void attention_backward_body(const tess_work *w)
 {
     const tess_attention_arg *a = arg_of(w);
@@ -713,12 +713,13 @@ template <tess_dtype T> static void attention_backward_body(const tess_work *w)
     f.y = part{w->buf[1 + three + more].ptr, a->heads * a->dim, a->dim};
     f.lse = (float *)w->buf[2 + three + more].ptr;
     f.delta = (float *)rest->ptr; /* scratch */
+    const tess_view room = rest + 1 < w->buf + w->nbuf ? rest[1] : tess_view{w->room, w->room_bytes};
     if (a->bounded) f.bounds = (const int32_t *)w->buf[1 + three].ptr;
     if (dtable) spread<T>(w, &f, w->buf[three + more].ptr, rest->ptr);
     const part all[] = {f.q, f.k, f.v, f.y, f.dy, f.dq, f.dk, f.dv};
     const tess_attention_kernels by = tess_attention_kernels_of(a, T, w->env->train);
     const int tile = fast(all, 8) ? by.tile : 0;
-    if (sdpa_library.on && by.library && tile && !f.acc && sdpa_run<T>(w, f, a->rows, true)) return;
+    if (sdpa_library.on && by.library && tile && !f.acc && sdpa_run<T>(w, f, a->rows, true, room)) return;
     launch(w, delta_kernel<T>, blocks_of(a->rows * a->heads, 256 / WARP), 256, 0, f, a->rows);
     if (!flash_backward_of<T>(w, f, a->rows, tile)) {
         const int threads = GENERAL_WARPS * WARP;

@@ -12,9 +12,10 @@
  *
  * where dk and dv are summed over the heads that share them. dq is written by the product itself: a graph that adds it
  * up in fp32 would be quicker, and has other bits each time. So an engine that says of itself that its bits are not the
- * same each time is not taken, and ds goes to the scratch on GPUs before Blackwell: 2 bytes a query, key and head. As
- * many sequences are done at a time as that leaves room for, and where it is none, the kernels of attention.cu do it.
- * What is taken depends on the shapes, the device and the library alone. */
+ * same each time is not taken, and ds goes to memory on GPUs before Blackwell: 2 bytes a query, key and head. As many
+ * sequences are done at a time as there is room for, or as many of one's heads, with all that share their keys; where
+ * it is none, the kernels of attention.cu do it. The room is the worker's scratch, or a tile of the list's, whose size
+ * tess_attention_room says: so what is taken depends on the shapes, the device and the library alone. */
 #ifndef TESS_SDPA_IMPL_H
 #define TESS_SDPA_IMPL_H
 #include "codelets/attention/attention_seen_impl.h"
@@ -27,6 +28,7 @@ enum { SDPA_SCALE = 20, SDPA_ONE, SDPA_HIDDEN, SDPA_WINDOW, SDPA_BETWEEN = 100 }
 /* A plan is made for this; all of it is compared, byte by byte. Strides are those of parts. */
 struct sdpa {
     int64_t sequences, length, heads, groups, dim, window; /* window: 0: none */
+    int64_t all_heads;                                     /* of a row of y, dy and lse */
     int64_t q_ld, q_apart, k_ld, k_apart, v_ld, v_apart;
     int64_t dq_ld, dq_apart, dk_ld, dk_apart, dv_ld, dv_apart;
     int device, type; /* DNN_BF16 or DNN_F16 */
@@ -40,11 +42,12 @@ struct sdpa_tensor {
 
 /* ---- tensors and operations -------------------------------------------------------------------------------------- */
 
-static sdpa_tensor sdpa_tensor_of(dnn_graph *g, int64_t id, int type, const int64_t side[4], const int64_t stride[4])
+static sdpa_tensor sdpa_tensor_of(dnn_graph *g, int64_t id, int type, const int64_t side[4], const int64_t stride[4],
+                                  int64_t alignment = 16)
 {
     const bool between = id == SDPA_BETWEEN, by_value = id >= SDPA_SCALE && !between;
     const int64_t number = between ? SDPA_BETWEEN + g->ids++ : id;
-    sdpa_tensor t = {dnn_tensor(g, number, type, 4, side, stride, between, by_value), {}, {}};
+    sdpa_tensor t = {dnn_tensor(g, number, type, 4, side, stride, between, by_value, alignment), {}, {}};
     memcpy(t.side, side, sizeof t.side);
     memcpy(t.stride, stride, sizeof t.stride);
     return t;
@@ -61,12 +64,13 @@ static sdpa_tensor sdpa_columns(dnn_graph *g, int id, const sdpa &of, int64_t he
     const int64_t side[] = {of.sequences, heads, of.dim, of.length}, stride[] = {of.length * ld, apart, 1, ld};
     return sdpa_tensor_of(g, id, of.type, side, stride);
 }
-/* A number a query, (sequences, heads, length, 1): those that are kept lie in rows of heads. */
+/* A number a query, (sequences, heads, length, 1): those that are kept lie in rows of all heads. */
 static sdpa_tensor sdpa_numbers(dnn_graph *g, int id, const sdpa &of)
 {
-    const int64_t n = of.heads * of.length, side[] = {of.sequences, of.heads, of.length, 1};
-    const int64_t kept[] = {n, 1, of.heads, 1}, other[] = {n, of.length, 1, 1};
-    return sdpa_tensor_of(g, id, DNN_F32, side, id == SDPA_LSE ? kept : other);
+    const int64_t n = of.all_heads * of.length, side[] = {of.sequences, of.heads, of.length, 1};
+    const int64_t kept[] = {n, 1, of.all_heads, 1}, other[] = {n, of.length, 1, 1};
+    if (id != SDPA_LSE) return sdpa_tensor_of(g, id, DNN_F32, side, other);
+    return sdpa_tensor_of(g, id, DNN_F32, side, kept, of.heads < of.all_heads ? sizeof(float) : 16);
 }
 static sdpa_tensor sdpa_scalar(dnn_graph *g, int id)
 {
@@ -161,7 +165,7 @@ static void sdpa_forward_graph(dnn_graph *g, const sdpa &of)
     const sdpa_tensor q = sdpa_rows(g, SDPA_Q, of, of.heads, of.q_ld, of.q_apart);
     const sdpa_tensor k = sdpa_columns(g, SDPA_K, of, of.groups, of.k_ld, of.k_apart);
     const sdpa_tensor v = sdpa_rows(g, SDPA_V, of, of.groups, of.v_ld, of.v_apart);
-    const sdpa_tensor y = sdpa_rows(g, SDPA_Y, of, of.heads, of.heads * of.dim, of.dim);
+    const sdpa_tensor y = sdpa_rows(g, SDPA_Y, of, of.heads, of.all_heads * of.dim, of.dim);
     const sdpa_tensor lse = sdpa_numbers(g, SDPA_LSE, of), scale = sdpa_scalar(g, SDPA_SCALE);
     sdpa_tensor s = sdpa_multiply(g, q, k, sdpa_scores(g, DNN_F32, of));
     s = sdpa_pointwise(g, DNN_MUL, &s, &scale, NULL, sdpa_scores(g, DNN_F32, of));
@@ -187,7 +191,7 @@ static void sdpa_share(dnn_graph *g, const sdpa &of, const sdpa_tensor &a, const
 
 static void sdpa_backward_graph(dnn_graph *g, const sdpa &of)
 {
-    const int64_t wide = of.heads * of.dim;
+    const int64_t wide = of.all_heads * of.dim;
     const sdpa_tensor q = sdpa_rows(g, SDPA_Q, of, of.heads, of.q_ld, of.q_apart);
     const sdpa_tensor k = sdpa_columns(g, SDPA_K, of, of.groups, of.k_ld, of.k_apart);
     const sdpa_tensor v = sdpa_columns(g, SDPA_V, of, of.groups, of.v_ld, of.v_apart);
@@ -236,16 +240,21 @@ constexpr int SDPA_PLANS = 64;
 #endif
 static dnn_library<sdpa, SDPA_PLANS> sdpa_library; /* attention_library says at the start whether it is on */
 
-/* The plan for the most sequences at a time that the room is enough for, an even part of all; NULL: for none. Engines
- * before Blackwell's keep ds in it, so more than it can hold of that are not tried. */
-static dnn_plan<sdpa> *sdpa_find(const tess_work *w, sdpa of)
+/* The plan for the most sequences at a time that the room is enough for, an even part of all, or of one sequence for
+ * the most groups of heads; NULL: for none. Engines before Blackwell's keep ds in it, so more than it can hold of that
+ * are not tried. */
+static dnn_plan<sdpa> *sdpa_find(const tess_work *w, sdpa of, size_t room)
 {
-    const int64_t all = of.sequences, kept = of.backward ? of.heads * of.length * of.length * 2 : 0;
-    for (int64_t parts = 1; parts <= all; parts++) {
-        of.sequences = all / parts;
-        if (all % parts || (uint64_t)(of.sequences * kept) > w->room_bytes) continue;
-        dnn_plan<sdpa> *p = dnn_plan_of(&sdpa_library, w, of, w->room_bytes);
-        if (p->plan) return p;
+    const int64_t sequences = of.sequences, groups = of.groups, share = of.heads / groups;
+    const int64_t kept = of.backward ? share * of.length * of.length * 2 : 0;
+    for (int64_t cut = 1; cut < sequences + groups; cut++) {
+        const int64_t all = cut <= sequences ? sequences : groups, parts = cut <= sequences ? cut : cut - sequences + 1;
+        if (all % parts) continue;
+        of.sequences = cut <= sequences ? sequences / parts : 1;
+        of.groups = cut <= sequences ? groups : groups / parts, of.heads = of.groups * share;
+        if ((uint64_t)(of.sequences * of.groups * kept) > room) continue;
+        dnn_plan<sdpa> *p = dnn_plan_of(&sdpa_library, w, of, room);
+        if (p->plan && (uint64_t)p->workspace <= room) return p;
         if (p->workspace < INT64_MAX) continue;
         sdpa_library.refused = p->graph.status ? p->graph.status : p->refused;
         break;
@@ -253,19 +262,44 @@ static dnn_plan<sdpa> *sdpa_find(const tess_work *w, sdpa of)
     return NULL;
 }
 
-static const char *rows_at(const part &p, int64_t row)
+static const char *sdpa_at(const part &p, int64_t row, int64_t head)
 {
-    return (const char *)p.ptr + row * p.ld * (int64_t)sizeof(half16);
+    return (const char *)p.ptr + (row * p.ld + head * p.apart) * (int64_t)sizeof(half16);
+}
+/* Sequences from `row` on, groups from `group` on. */
+static int sdpa_do(const tess_work *w, const dnn_plan<sdpa> *p, const flash &f, int64_t row, int64_t group, void *room)
+{
+    const float scale = f.scale, one = 1, hidden = -INFINITY, window = (float)f.window;
+    const int64_t head = group * (f.heads / f.groups);
+    dnn_pointers to = {};
+    dnn_point(&to, SDPA_Q, sdpa_at(f.q, row, head));
+    dnn_point(&to, SDPA_K, sdpa_at(f.k, row, group));
+    dnn_point(&to, SDPA_V, sdpa_at(f.v, row, group));
+    dnn_point(&to, SDPA_Y, sdpa_at(f.y, row, head));
+    dnn_point(&to, SDPA_LSE, f.lse + row * f.heads + head);
+    dnn_point(&to, SDPA_SCALE, &scale);
+    dnn_point(&to, SDPA_HIDDEN, &hidden);
+    if (p->of.window) dnn_point(&to, SDPA_WINDOW, &window);
+    if (p->of.backward) {
+        dnn_point(&to, SDPA_DY, sdpa_at(f.dy, row, head));
+        dnn_point(&to, SDPA_DQ, sdpa_at(f.dq, row, head));
+        dnn_point(&to, SDPA_DK, sdpa_at(f.dk, row, group));
+        dnn_point(&to, SDPA_DV, sdpa_at(f.dv, row, group));
+        dnn_point(&to, SDPA_DELTA, f.delta + row * f.heads + head * f.length);
+        dnn_point(&to, SDPA_ONE, &one);
+    }
+    return dnn_execute(&sdpa_library, w, p, &to, room);
 }
 
 /* Runs f on `rows` rows whose heads can be read 16 bytes at a time. Returns false and does nothing where the library
  * has no plan for it. */
-template <tess_dtype T> static bool sdpa_run(const tess_work *w, const flash &f, int64_t rows, bool backward)
+template <tess_dtype T>
+static bool sdpa_run(const tess_work *w, const flash &f, int64_t rows, bool backward, tess_view room)
 {
     sdpa of;
     memset(&of, 0, sizeof of);
-    of.sequences = rows / f.length, of.length = f.length, of.heads = f.heads, of.groups = f.groups, of.dim = f.dim;
-    of.window = f.window < f.length ? f.window : 0;
+    of.sequences = rows / f.length, of.length = f.length, of.heads = of.all_heads = f.heads, of.groups = f.groups;
+    of.dim = f.dim, of.window = f.window < f.length ? f.window : 0;
     of.q_ld = f.q.ld, of.q_apart = f.q.apart, of.k_ld = f.k.ld, of.k_apart = f.k.apart;
     of.v_ld = f.v.ld, of.v_apart = f.v.apart;
     if (backward) {
@@ -276,29 +310,11 @@ template <tess_dtype T> static bool sdpa_run(const tess_work *w, const flash &f,
     cudaGetDevice(&of.device);
     TESS_ASSERT(of.device < 64);
     pthread_mutex_lock(&sdpa_library.lock);
-    const dnn_plan<sdpa> *p = rows > 0 ? sdpa_find(w, of) : NULL;
+    const dnn_plan<sdpa> *p = rows > 0 ? sdpa_find(w, of, room.bytes) : NULL;
     int status = 0;
-    for (int64_t row = 0; p && !status && row < rows; row += p->of.sequences * f.length) {
-        const float scale = f.scale, one = 1, hidden = -INFINITY, window = (float)f.window;
-        dnn_pointers to = {};
-        dnn_point(&to, SDPA_Q, rows_at(f.q, row));
-        dnn_point(&to, SDPA_K, rows_at(f.k, row));
-        dnn_point(&to, SDPA_V, rows_at(f.v, row));
-        dnn_point(&to, SDPA_Y, rows_at(f.y, row));
-        dnn_point(&to, SDPA_LSE, f.lse + row * f.heads);
-        dnn_point(&to, SDPA_SCALE, &scale);
-        dnn_point(&to, SDPA_HIDDEN, &hidden);
-        if (of.window) dnn_point(&to, SDPA_WINDOW, &window);
-        if (backward) {
-            dnn_point(&to, SDPA_DY, rows_at(f.dy, row));
-            dnn_point(&to, SDPA_DQ, rows_at(f.dq, row));
-            dnn_point(&to, SDPA_DK, rows_at(f.dk, row));
-            dnn_point(&to, SDPA_DV, rows_at(f.dv, row));
-            dnn_point(&to, SDPA_DELTA, f.delta + row * f.heads);
-            dnn_point(&to, SDPA_ONE, &one);
-        }
-        status = dnn_execute(&sdpa_library, w, p, &to, w->room);
-    }
+    for (int64_t row = 0; p && !status && row < rows; row += p->of.sequences * f.length)
+        for (int64_t group = 0; !status && group < f.groups; group += p->of.groups)
+            status = sdpa_do(w, p, f, row, group, room.ptr);
     if (status) {
         snprintf(sdpa_library.lack, sizeof sdpa_library.lack, "cuDNN: attention of %d heads, %d rows: %s", f.heads,
                  f.length, dnn.GetErrorString(status));

@@ -108,9 +108,9 @@ static inline void dnn_add(dnn_graph *g, dnn_descriptor operation)
 }
 /* between: it is nowhere; by_value: a number of the host's. */
 static inline dnn_descriptor dnn_tensor(dnn_graph *g, int64_t id, int type, int rank, const int64_t *side,
-                                        const int64_t *stride, bool between = false, bool by_value = false)
+                                        const int64_t *stride, bool between = false, bool by_value = false,
+                                        int64_t alignment = 16)
 {
-    const int64_t alignment = 16;
     dnn_descriptor d = dnn_make(g, DNN_TENSOR);
     dnn_set_value(g, d, DNN_TENSOR_TYPE, DNN_IS_TYPE, type);
     dnn_set(g, d, DNN_TENSOR_SIDES, DNN_IS_INT64, side, rank);

@@ -86,7 +86,7 @@ static void backward(tess_lower *L, const tess_node *n, int i)
         return;
     }
     tess_attention_arg *a = tess_attention_arg_of(L, n, i);
-    tess_use use[1 + INPUTS + 2 + INPUTS + 1];
+    tess_use use[1 + INPUTS + 2 + INPUTS + 2];
     unsigned k = 1;
     use[0] = tess_grad_read(L, n->out, i);
     k += inputs(L, n, i, use + k);
@@ -105,6 +105,8 @@ static void backward(tess_lower *L, const tess_node *n, int i)
             tess_grad_zero(L, tess_real(L), tess_rows(L, n->in[m], i) * tess_width(n->in[m]), &grad[m]);
     if (n->in[BIAS]) use[k++] = tess_param_grad(L, n->in[BIAS], 0, &a->acc_bias);
     use[k++] = tess_scratch_use(L, tess_attention_scratch(a, tess_real(L)));
+    const size_t room = tess_attention_room(a, tess_real(L));
+    if (room) use[k++] = (tess_use){tess_slot_between(L, room, "ds"), TESS_W};
     tess_emit(L, &tess_attention_backward[tess_real(L)], a, use, k);
 }
 
