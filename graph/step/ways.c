@@ -112,6 +112,12 @@ static tess_status try_way(tess_tensor *output, const tess_step_conf *of, const 
     return plan_ram(w, &limits->ram);
 }
 
+/* A rank has several micro-batches, which one may take layer by layer; a pipeline's order is its sections' own. */
+static bool has_orders(const tess_step_conf *conf, const tess_grid *g)
+{
+    return conf->micro > tess_grid_batches(g) && g->pipeline == 1;
+}
+
 /* The less that is lacking of the two, RAM before a GPU. */
 static void keep_lack(const tess_plan *p, tess_plan *least)
 {
@@ -125,13 +131,13 @@ static void keep_lack(const tess_plan *p, tess_plan *least)
 static tess_status fastest(tess_tensor *output, const tess_step_conf *conf, const tess_limits *limits, struct way *best,
                            tess_plan *least)
 {
-    const bool pipeline = output->g->conf.grid.pipeline > 1; /* its order is the sections' own */
+    const bool orders = has_orders(conf, &output->g->conf.grid);
     *best = (struct way){0};
     *least = (tess_plan){0};
     for (int k = 0; k < 4; k++) {
         const bool by_layer = k & 1, late = k & 2;
         struct way w;
-        if ((by_layer && (conf->micro < 2 || pipeline)) || (late && !tess_step_waits(conf))) continue;
+        if ((by_layer && !orders) || (late && !tess_step_waits(conf))) continue;
         const tess_status status = try_way(output, conf, limits, by_layer, late, &w);
         if (status == TESS_INVALID && w.step) keep_lack(&w.plan, least);
         if (status == TESS_OK && (!best->step || w.measure < best->measure)) {
@@ -165,7 +171,7 @@ static tess_status fewest_moves(tess_tensor *output, const tess_step_conf *conf,
     }
     int64_t copied, moved;
     count_moves(best, limits, &copied, &moved);
-    if (moved == 0 || conf->micro < 2 || output->g->conf.grid.pipeline > 1) return TESS_OK;
+    if (moved == 0 || !has_orders(conf, &output->g->conf.grid)) return TESS_OK;
     struct way w;
     status = try_way(output, conf, limits, true, late, &w);
     if (status == TESS_OK && w.step) {

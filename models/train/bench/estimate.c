@@ -123,26 +123,33 @@ static tess_status print_placed(tess_run *r, uint64_t least, const struct asked 
     return status;
 }
 
-/* The rank that holds the most. Those of a pipeline's stage differ by heads or rows alone: the first and the last of
- * either other dimension stand for them. */
-static tess_status find_largest(const tess_config *c, int *largest)
+/* What the step holds that trains, before it has a plan. */
+static tess_status holds_of(const tess_run *r, tess_holds *p)
+{
+    tess_step *step = NULL;
+    TESS_TRY(tess_run_step(r, true, &step));
+    tess_step_holds(step, p);
+    tess_step_free(step);
+    return TESS_OK;
+}
+
+/* The rank that holds the most, and what; of one rank nothing is said. Those of a pipeline's stage differ by heads or
+ * rows alone: the first and the last of either other dimension stand for them. */
+static tess_status find_largest(const tess_config *c, int *largest, tess_holds *most)
 {
     const int ranks = tess_ranks(), tensor = (int)c->parallel.tensor, model = tensor * (int)c->parallel.pipeline;
-    uint64_t most = 0;
     *largest = 0;
+    *most = (tess_holds){0};
     for (int r = 0; r < ranks && ranks > 1; r++) {
         const int d = r / model, t = r % tensor;
         if ((d > 0 && d < ranks / model - 1 && !c->parallel.shares) || (t > 0 && t < tensor - 1)) continue;
         tess_run run;
-        tess_step *step = NULL;
-        tess_holds plan = {0};
+        tess_holds plan;
         tess_status status = tess_run_open(c, r, &run);
-        if (status == TESS_OK) status = tess_run_step(&run, true, &step);
-        if (status == TESS_OK) tess_step_holds(step, &plan);
-        tess_step_free(step);
+        if (status == TESS_OK) status = holds_of(&run, &plan);
         tess_run_close(&run);
         TESS_TRY(status);
-        if (plan.peak_total > most) most = plan.peak_total, *largest = r;
+        if (plan.peak_total > most->peak_total) *most = plan, *largest = r;
     }
     return TESS_OK;
 }
@@ -163,13 +170,11 @@ static tess_status find_least(const tess_run *r, uint64_t tasks, uint64_t *least
     return status;
 }
 
-static tess_status print_run(const tess_config *c, int rank, const struct asked *a)
+static tess_status print_run(const tess_config *c, int rank, tess_holds p, const struct asked *a)
 {
     FILE *out = a->out;
     tess_run run;
     tess_run_tasks *tasks = NULL;
-    tess_step *step = NULL;
-    tess_holds p;
     uint64_t least = 0;
     tess_status status = tess_run_open(c, rank, &run);
     if (status == TESS_OK) status = tess_run_tasks_open(&run, &tasks);
@@ -178,9 +183,8 @@ static tess_status print_run(const tess_config *c, int rank, const struct asked 
         tess_error_clear();
     }
     if (status == TESS_OK) status = tess_run_tiers(&run, c->output);
-    if (status == TESS_OK) status = tess_run_step(&run, true, &step);
+    if (status == TESS_OK && !p.tasks) status = holds_of(&run, &p);
     if (status == TESS_OK) {
-        tess_step_holds(step, &p);
         tess_bar_aside();
         const long long all = tess_graph_param_elements(run.g), trained = tess_graph_trained_elements(run.g);
         fprintf(out, "%lld parameters, ", all);
@@ -191,7 +195,6 @@ static tess_status print_run(const tess_config *c, int rank, const struct asked 
         status = flush(out);
         tess_bar_back();
     }
-    tess_step_free(step);
     if (status == TESS_OK) status = find_least(&run, p.tasks, &least);
     if (status == TESS_OK) status = print_placed(&run, least, a);
     tess_run_tasks_free(tasks);
@@ -202,10 +205,11 @@ static tess_status print_run(const tess_config *c, int rank, const struct asked 
 static tess_status estimate(const tess_config *c, const struct asked *a)
 {
     int rank;
+    tess_holds most;
     if (!c || !a->out) return tess_error(TESS_INVALID, c ? "output" : "configuration", "is NULL");
     tess_bar_begin("planning the step", 0);
-    tess_status status = find_largest(c, &rank);
-    if (status == TESS_OK) status = print_run(c, rank, a);
+    tess_status status = find_largest(c, &rank, &most);
+    if (status == TESS_OK) status = print_run(c, rank, most, a);
     tess_bar_end();
     return status;
 }
