@@ -216,6 +216,8 @@ tess_role tess_tile_role(const tess_tile *t);
 void tess_tile_set_home(tess_tile *t, tess_tier home);
 /* Returns where that is. */
 tess_tier tess_tile_home(const tess_tile *t);
+/* Returns a number that is whoever's that walks a list of tiles; what another wrote is left in it. */
+uint32_t *tess_tile_number(tess_tile *t);
 /* Maps the tile's bytes for the main thread in RAM, in order with the tasks submitted before, until tess_tile_unmap.
  * mode is TESS_R, TESS_W (all of it will be written) or TESS_RW; who only reads may have it several times. */
 tess_status tess_tile_map(tess_tile *t, int mode, void **data) TESS_NODISCARD;

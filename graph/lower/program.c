@@ -22,6 +22,8 @@ void tess_program_free(tess_program *p)
     free(p->task);
     free(p->use);
     free(p->origin);
+    free(p->index);
+    free(p->role);
     tess_arena_free(p->arena);
     free(p);
 }
@@ -92,59 +94,19 @@ void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const 
     tess_program_put(p, &(tess_task){.cl = cl, .arg = arg, .use = kept, .nuse = nuse}, kept, &p->now);
 }
 
-/* Numbers of tiles by their addresses; its size is a power of two, and half of it stays free. */
-struct numbers {
-    const tess_tile **tile;
-    uint32_t *number;
-    size_t size, n;
-};
-
-/* Where the tile is, or is to be. */
-static size_t place_of(const struct numbers *t, const tess_tile *tile)
-{
-    size_t i = (size_t)((uintptr_t)tile >> 4) * 0x9E3779B97F4A7C15u >> 20 & (t->size - 1);
-    while (t->tile[i] && t->tile[i] != tile) i = (i + 1) & (t->size - 1);
-    return i;
-}
-
-static void enlarge(struct numbers *t)
-{
-    const struct numbers old = *t;
-    t->size = old.size ? 2 * old.size : 1024;
-    t->tile = tess_alloc(t->size * sizeof *t->tile);
-    t->number = tess_alloc(t->size * sizeof *t->number);
-    for (size_t i = 0; i < old.size; i++) {
-        if (!old.tile[i]) continue;
-        const size_t at = place_of(t, old.tile[i]);
-        t->tile[at] = old.tile[i];
-        t->number[at] = old.number[i];
-    }
-    free(old.tile);
-    free(old.number);
-}
-
-static uint32_t number_of(struct numbers *t, const tess_tile *tile)
-{
-    if (2 * t->n >= t->size) enlarge(t);
-    const size_t i = place_of(t, tile);
-    if (!t->tile[i]) {
-        t->tile[i] = tile;
-        t->number[i] = (uint32_t)t->n++;
-    }
-    return t->number[i];
-}
-
 uint32_t *tess_program_index(const tess_program *p, size_t *tiles)
 {
-    struct numbers numbers = {0};
     size_t uses = 0;
-    for (size_t k = 0; k < p->tasks; k++) uses += p->task[k].nuse;
-    uint32_t *index = tess_alloc((uses + 1) * sizeof *index), *at = index;
     for (size_t k = 0; k < p->tasks; k++)
-        for (unsigned i = 0; i < p->task[k].nuse; i++) *at++ = number_of(&numbers, p->task[k].use[i].tile);
-    *tiles = numbers.n;
-    free(numbers.tile);
-    free(numbers.number);
+        for (unsigned i = 0; i < p->task[k].nuse; i++, uses++) *tess_tile_number(p->task[k].use[i].tile) = 0;
+    uint32_t *index = tess_alloc((uses + 1) * sizeof *index), *at = index, n = 0;
+    for (size_t k = 0; k < p->tasks; k++)
+        for (unsigned i = 0; i < p->task[k].nuse; i++) {
+            uint32_t *number = tess_tile_number(p->task[k].use[i].tile);
+            if (!*number) *number = ++n;
+            *at++ = *number - 1;
+        }
+    *tiles = n;
     return index;
 }
 
@@ -174,14 +136,15 @@ void tess_program_drop_copies(tess_program *p)
 }
 
 /* Gradients whose first use reads them, and which are written later, outlive the program's end. */
-static void mark_late(const tess_program *p, const uint32_t *at, bool *live, size_t tiles)
+static void mark_late(const tess_program *p, bool *live)
 {
-    bool *seen = tess_alloc(tiles + 1), *first = tess_alloc(tiles + 1);
+    const uint32_t *at = p->index;
+    bool *seen = tess_alloc(p->numbers + 1), *first = tess_alloc(p->numbers + 1);
     for (size_t k = 0; k < p->tasks; at += p->task[k++].nuse)
         for (unsigned i = 0; i < p->task[k].nuse; i++) {
             const tess_use *u = &p->task[k].use[i];
             bool reads = u->mode & TESS_R;
-            if (tess_tile_role(u->tile) != TESS_ROLE_GRADIENT) continue;
+            if (p->role[at[i]] != TESS_ROLE_GRADIENT) continue;
             if (!seen[at[i]]) first[at[i]] = reads;
             if (u->mode & TESS_W) live[at[i]] = first[at[i]];
             seen[at[i]] = true;
@@ -190,31 +153,41 @@ static void mark_late(const tess_program *p, const uint32_t *at, bool *live, siz
     free(first);
 }
 
+/* Each tile is asked once, at its first use: in a large program others have pushed it out of the cache by the next. */
+static size_t number_tiles(tess_program *p)
+{
+    size_t uses = 0, n = 0;
+    free(p->index);
+    free(p->role);
+    p->index = tess_program_index(p, &p->numbers);
+    p->role = tess_alloc(p->numbers + 1);
+    for (size_t k = 0; k < p->tasks; uses += p->task[k++].nuse)
+        for (unsigned i = 0; i < p->task[k].nuse; i++)
+            if (p->index[uses + i] == n) p->role[n++] = (uint8_t)tess_tile_role(p->task[k].use[i].tile);
+    return uses;
+}
+
 /* Walks the tasks backward: a use after which the tile is overwritten before it is read again is its last. */
 void tess_program_finish(tess_program *p, bool keep_gradients)
 {
-    size_t tiles, uses = 0;
-    uint32_t *index = tess_program_index(p, &tiles);
-    bool *live = tess_alloc(tiles + 1);
-    for (size_t k = 0; k < p->tasks; k++) uses += p->task[k].nuse;
-    mark_late(p, index, live, tiles);
-    const uint32_t *at = index + uses, *index_at = index;
+    const size_t uses = number_tiles(p);
+    bool *live = tess_alloc(p->numbers + 1);
+    mark_late(p, live);
+    const uint32_t *at = p->index + uses;
     for (size_t k = p->tasks; k-- > 0;) {
         at -= p->task[k].nuse;
         for (unsigned i = 0; i < p->task[k].nuse; i++) {
             tess_use *u = &p->use[k][i];
             u->mode |= TESS_LEAVES_RAM;
-            if (!tess_program_drops(u->tile) || (keep_gradients && tess_tile_role(u->tile) == TESS_ROLE_GRADIENT))
-                continue;
+            const tess_role role = p->role[at[i]];
+            if (!tess_role_drops(role) || (keep_gradients && role == TESS_ROLE_GRADIENT)) continue;
             if (!live[at[i]]) u->mode |= TESS_LAST;
             live[at[i]] = (u->mode & TESS_R) != 0;
         }
     }
-    for (size_t k = 0; k < p->tasks; index_at += p->task[k++].nuse) /* nothing is read before it was written */
-        for (unsigned i = 0; i < p->task[k].nuse; i++)
-            TESS_ASSERT(!live[index_at[i]] || tess_tile_role(p->task[k].use[i].tile) == TESS_ROLE_GRADIENT);
+    for (size_t t = 0; t < p->numbers; t++) /* nothing is read before it was written */
+        TESS_ASSERT(!live[t] || p->role[t] == TESS_ROLE_GRADIENT);
     free(live);
-    free(index);
 }
 
 bool tess_task_comes_late(const tess_task *t)

@@ -28,12 +28,19 @@ typedef struct tess_program {
     } * slots;
     int set, sets;
     double flops, recompute_flops, bytes;
+    uint32_t *index; /* of a finished program: as of tess_program_index, */
+    uint8_t *role;   /* and each tile's, by its number */
+    size_t numbers;
 } tess_program;
 
 /* The tile belongs to one program, which drops its contents after the last use; the others outlive it. */
+static inline bool tess_role_drops(tess_role r)
+{
+    return r == TESS_ROLE_ACTIVATION || r == TESS_ROLE_GRADIENT;
+}
 static inline bool tess_program_drops(const tess_tile *t)
 {
-    return tess_tile_role(t) == TESS_ROLE_ACTIVATION || tess_tile_role(t) == TESS_ROLE_GRADIENT;
+    return tess_role_drops(tess_tile_role(t));
 }
 
 tess_program *tess_program_new(void);

@@ -31,20 +31,18 @@ static void ends(struct live *l, const tess_tile *t)
  * disk meanwhile. */
 static void before_it(const tess_program *p, struct live *live, uint64_t *on_disk)
 {
-    size_t tiles;
-    uint32_t *index = tess_program_index(p, &tiles), *at = index;
-    bool *seen = tess_alloc(tiles + 1);
+    const uint32_t *at = p->index;
+    bool *seen = tess_alloc(p->numbers + 1);
     for (size_t k = 0; k < p->tasks; at += p->task[k++].nuse)
         for (unsigned i = 0; i < p->task[k].nuse; i++) {
             const tess_use *u = &p->task[k].use[i];
-            const bool first = !seen[at[i]] && tess_program_drops(u->tile);
+            const bool first = !seen[at[i]] && tess_role_drops(p->role[at[i]]);
             if (first && (u->mode & TESS_R)) begins(live, u->tile);
             if (first && tess_tile_home(u->tile) == TESS_TIER_DISK)
                 on_disk[tess_tile_role(u->tile)] += tess_tile_bytes(u->tile);
             seen[at[i]] = true;
         }
     free(seen);
-    free(index);
 }
 
 static uint64_t sent_by(const tess_task *t)
@@ -59,15 +57,14 @@ static uint64_t sent_by(const tess_task *t)
  * each tile of it by itself. */
 static uint64_t scratch_of(const tess_program *p)
 {
+    const uint32_t *at = p->index;
     uint64_t most = 0, sum = 0;
     for (size_t k = 0; k < p->tiles; k++)
         if (tess_tile_role(p->tile[k]) == TESS_ROLE_SCRATCH) sum += tess_tile_bytes(p->tile[k]);
-    for (size_t k = 0; k < p->tasks; k++) {
+    for (size_t k = 0; k < p->tasks; at += p->task[k++].nuse) {
         uint64_t bytes = 0;
-        for (unsigned i = 0; i < p->task[k].nuse; i++) {
-            const tess_tile *t = p->task[k].use[i].tile;
-            if (tess_tile_role(t) == TESS_ROLE_SCRATCH) bytes += tess_tile_bytes(t);
-        }
+        for (unsigned i = 0; i < p->task[k].nuse; i++)
+            if (p->role[at[i]] == TESS_ROLE_SCRATCH) bytes += tess_tile_bytes(p->task[k].use[i].tile);
         if (bytes > most) most = bytes;
     }
     return tess_gpus() > 0 ? sum : most;
@@ -87,14 +84,15 @@ void tess_program_holds(const tess_program *p, tess_holds *plan)
 {
     struct live live = {0};
     struct live most_ram = {0};
+    const uint32_t *at = p->index;
     uint64_t most = 0;
     before_it(p, &live, plan->on_disk);
-    for (size_t k = 0; k < p->tasks; k++) {
+    for (size_t k = 0; k < p->tasks; at += p->task[k++].nuse) {
         const tess_task *t = &p->task[k];
         for (unsigned i = 0; i < t->nuse; i++) {
             const tess_tile *tile = t->use[i].tile;
-            if (!tess_program_drops(tile) || (t->use[i].mode & TESS_RW) != TESS_W) continue;
-            const tess_role r = tess_tile_role(tile);
+            const tess_role r = p->role[at[i]];
+            if (!tess_role_drops(r) || (t->use[i].mode & TESS_RW) != TESS_W) continue;
             begins(&live, tile);
             if (live.role[r] > plan->peak[r]) plan->peak[r] = live.role[r];
             if (live.all > most) most = live.all;

@@ -36,19 +36,21 @@ static void list_tasks(const tess_program *p, tess_uses *u)
     u->task[p->tasks].first = at;
 }
 
-/* index[]: the tile of each use of the program. */
-static void list_tiles(const tess_program *p, const uint32_t *index, tess_uses *u)
+static void list_tiles(const tess_program *p, tess_uses *u)
 {
+    const uint32_t *index = p->index;
+    size_t n = 0;
     u->tile = tess_alloc((u->tiles + 1) * sizeof *u->tile);
     for (size_t k = 0; k < p->tasks; index += p->task[k++].nuse)
         for (unsigned i = 0; i < p->task[k].nuse; i++) {
             const tess_tile *t = p->task[k].use[i].tile;
-            const tess_role role = tess_tile_role(t);
-            u->tile[index[i]] = (tess_plan_tile){.bytes = tess_tile_bytes(t),
-                                                 .role = role,
-                                                 .home = tess_tile_home(t),
-                                                 .flows = flows(role),
-                                                 .lasts = !tess_program_drops(t)};
+            if (index[i] != n) continue; /* it is not its first use */
+            const tess_role role = p->role[n];
+            u->tile[n++] = (tess_plan_tile){.bytes = tess_tile_bytes(t),
+                                            .role = role,
+                                            .home = tess_tile_home(t),
+                                            .flows = flows(role),
+                                            .lasts = !tess_role_drops(role)};
         }
 }
 
@@ -89,12 +91,11 @@ static void list_uses(const tess_program *p, const uint32_t *index, tess_uses *u
 tess_uses *tess_uses_list(const tess_program *p)
 {
     tess_uses *u = tess_alloc(sizeof *u);
-    uint32_t *index = tess_program_index(p, &u->tiles); /* by their places in the list: so a plan depends on it alone */
     u->tasks = p->tasks;
+    u->tiles = p->numbers; /* by their places in the list: so a plan depends on it alone */
     list_tasks(p, u);
-    list_tiles(p, index, u);
-    list_uses(p, index, u);
-    free(index);
+    list_tiles(p, u);
+    list_uses(p, p->index, u);
     return u;
 }
 

@@ -95,6 +95,10 @@ tess_tier tess_tile_home(const tess_tile *t)
 {
     return t->home;
 }
+uint32_t *tess_tile_number(tess_tile *t)
+{
+    return &t->number;
+}
 
 void tess_tiles_ready(tess_tile *const *tile, size_t n)
 {

@@ -26,6 +26,7 @@ struct tess_tile {
     size_t bytes;
     tess_role role;
     tess_tier home;
+    uint32_t number; /* tess_tile_number */
     char *label;
     struct tess_disk_tile *place;   /* on the disk, where that is the home */
     int mapped;                     /* the mode in which the main thread has it mapped */
