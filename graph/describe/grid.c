@@ -4,18 +4,11 @@
 #include <string.h>
 
 enum {
-    FEW = 16,        /* slices of any tile: more ranks take turns, tile by tile, and none has more messages */
-    MOST = 128,      /* of a large one, which all ranks then send and take a part of at the same time */
-    LARGE = 1 << 16, /* elements of such a slice at least */
-    PARTS = 38       /* a tag's room for those of one rank */
+    FEW = 16,                /* slices of any tile: more ranks take turns, tile by tile, and none has more messages */
+    MOST = TESS_MOST_SLICES, /* of a large one, which all ranks then send and take a part of at the same time */
+    LARGE = 1 << 16,         /* elements of such a slice at least */
+    PARTS = 38               /* a tag's room for those of one rank */
 };
-
-static int64_t tile_rows(const tess_tensor *p, int64_t tile)
-{
-    int64_t first, count;
-    tess_param_rows(p, tile, &first, &count);
-    return count;
-}
 
 /* A multiple of FEW, or one for each rank: so ranks that are FEW apart stay alike. */
 static int64_t slices_for(int64_t data, int64_t elements)
@@ -71,43 +64,57 @@ int tess_grid_expert(const tess_tensor *p, int64_t tile)
 }
 
 /* A tile of experts whose owners are said is one slice. */
-int tess_grid_slices(const tess_tensor *p, int64_t tile)
+static int slices_of(const tess_tensor *p, int64_t tile, int64_t rows, int64_t *units, int *expert)
 {
-    if (tess_grid_expert(p, tile) >= 0) return 1;
-    int64_t rows = tile_rows(p, tile), units = p->rank == 2 ? rows : (rows + TESS_VECTOR_ROWS - 1) / TESS_VECTOR_ROWS;
-    int64_t slices = slices_for(p->g->conf.grid.data, rows * (p->rank == 2 ? p->dim[1] : 1));
-    return (int)(units < slices ? units : slices);
+    const int64_t unit = p->rank == 2 ? 1 : TESS_VECTOR_ROWS, width = p->rank == 2 ? p->dim[1] : 1;
+    *units = (rows + unit - 1) / unit;
+    *expert = tess_grid_expert(p, tile);
+    const int64_t slices = *expert >= 0 ? 1 : slices_for(p->g->conf.grid.data, rows * width);
+    return (int)(*units < slices ? *units : slices);
 }
 
 /* The places of a group have a run of a tile's slices each, as many groups the slices of a run in turns. Where a group
  * has more places than there are slices, all ranks take turns. */
-static int owner_of(const tess_grid *g, int64_t tile, int slices, int s)
+static void set_owners(const tess_grid *g, int64_t tile, int slices, tess_slice *slice)
 {
-    if (slices < g->group) return (int)((tile * slices + s) % g->data);
-    const int run = (int)((int64_t)s * g->group / slices), before = (run * slices + g->group - 1) / g->group;
-    const int64_t turn = tile * (slices / g->group) + s - before;
-    return (int)(turn % (g->data / g->group)) * g->group + (int)((tile + run) % g->group);
-}
-
-tess_slice tess_grid_slice(const tess_tensor *p, int64_t tile, int s)
-{
-    int64_t rows = tile_rows(p, tile), unit = p->rank == 2 ? 1 : TESS_VECTOR_ROWS, units = (rows + unit - 1) / unit;
-    const int slices = tess_grid_slices(p, tile);
-    int64_t first = units * s / slices * unit, end = units * (s + 1) / slices * unit;
-    if (end > rows) end = rows;
-    if (tess_grid_expert(p, tile) >= 0) return (tess_slice){0, rows, tess_grid_expert(p, tile)};
-    return (tess_slice){first, end - first, owner_of(&p->g->conf.grid, p->held->tile[tile].index, slices, s)};
-}
-
-tess_slice tess_grid_run(const tess_tensor *p, int64_t tile, int of, int *s)
-{
-    const int slices = tess_grid_slices(p, tile);
-    tess_slice run = tess_grid_slice(p, tile, (*s)++), next;
-    for (; *s < slices; (*s)++) {
-        next = tess_grid_slice(p, tile, *s);
-        if (next.owner % of != run.owner % of) break;
-        run.rows += next.rows;
+    const int group = g->group, turns = g->data / group;
+    if (slices < group) {
+        for (int s = 0; s < slices; s++) slice[s].owner = (int)((tile * slices + s) % g->data);
+        return;
     }
+    const int first = (int)(tile * (slices / group) % turns);
+    int place = (int)(tile % group);
+    for (int run = 0, s = 0; run < group; run++, place = place + 1 < group ? place + 1 : 0) {
+        const int end = ((run + 1) * slices + group - 1) / group;
+        for (int turn = first; s < end; s++, turn = turn + 1 < turns ? turn + 1 : 0)
+            slice[s].owner = turn * group + place;
+    }
+}
+
+/* Large models have many slices: nothing here takes a division for each. */
+void tess_grid_slices(const tess_tensor *p, int64_t tile, tess_slices *out)
+{
+    const int64_t unit = p->rank == 2 ? 1 : TESS_VECTOR_ROWS;
+    int64_t first, rows, units, row = 0, rest = 0;
+    int expert;
+    tess_param_rows(p, tile, &first, &rows);
+    const int n = out->n = slices_of(p, tile, rows, &units, &expert);
+    const int64_t some = units / n, more = units % n;
+    for (int s = 0; s < n; s++) {
+        const bool one = (rest += more) >= n;
+        const int64_t end = s + 1 < n ? row + (some + one) * unit : rows;
+        out->of[s] = (tess_slice){row, end - row, expert};
+        row = end;
+        if (one) rest -= n;
+    }
+    if (expert < 0) set_owners(&p->g->conf.grid, p->held->tile[tile].index, n, out->of);
+    for (out->own = n - 1; out->own >= 0 && out->of[out->own].owner != tess_grid_data(&p->g->conf.grid);) out->own--;
+}
+
+tess_slice tess_grid_run(const tess_slices *of, int ranks, int *s)
+{
+    tess_slice run = of->of[(*s)++];
+    for (; *s < of->n && of->of[*s].owner % ranks == run.owner % ranks; ++*s) run.rows += of->of[*s].rows;
     return run;
 }
 

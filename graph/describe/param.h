@@ -230,6 +230,12 @@ typedef struct tess_slice {
     int64_t row, rows;
     int owner;
 } tess_slice;
+enum { TESS_MOST_SLICES = 128 };
+/* All of a tile's, and which is the last that this rank owns, or -1. */
+typedef struct tess_slices {
+    int n, own;
+    tess_slice of[TESS_MOST_SLICES];
+} tess_slices;
 enum { TESS_VECTOR_ROWS = 4096 }; /* vectors are sliced at multiples of this many rows */
 /* Stores which of `experts` experts the d-th of their owners has. */
 void tess_grid_experts(const tess_grid *g, int64_t experts, int d, int64_t *first, int64_t *end);
@@ -240,12 +246,11 @@ static inline tess_dtype tess_gradient_sent(const tess_tensor *p)
 {
     return tess_param_has(p, TESS_REST) && tess_param_has_blocks(p) ? TESS_INT8 : p->g->conf.grid.sent;
 }
-/* Returns how many slices a tile has. */
-int tess_grid_slices(const tess_tensor *p, int64_t tile);
-tess_slice tess_grid_slice(const tess_tensor *p, int64_t tile, int s);
-/* Returns the rows of slice *s and of those behind it that the same place holds of `of` ranks in a row, and stores the
+/* Stores a tile's slices. */
+void tess_grid_slices(const tess_tensor *p, int64_t tile, tess_slices *out);
+/* Returns the rows of slice *s and of those behind it that the same place holds of `ranks` in a row, and stores the
  * first slice behind these. The owner is that of slice *s. */
-tess_slice tess_grid_run(const tess_tensor *p, int64_t tile, int of, int *s);
+tess_slice tess_grid_run(const tess_slices *of, int ranks, int *s);
 /* Splits the micro-batches [first, first + count) into the largest aligned groups, in order, and returns their number.
  * The i-th has 2^level[i] micro-batches; `level` has room for 2 * 64. */
 int tess_grid_groups(int64_t first, int64_t count, int *level);

@@ -39,22 +39,28 @@ static void add_shares(tess_lower *L, tess_parcel *m, tess_use use, const tess_s
 }
 
 /* Slices of p's j-th tile, whose row `row` the use's tile begins with: from those who hold them, of `of` ranks in a row
- * that share them, to those of these ranks that are `step` apart. */
+ * that share them, to those of these ranks that are `step` apart. Messages that are in `kept`, unless it is NULL, are
+ * those of another time. */
 static void give_slices(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, tess_dtype type, int kind, int of,
-                        int step, int64_t row)
+                        int step, int64_t row, const tess_message_arg **kept)
 {
-    const int slices = tess_grid_slices(p, j), all = tess_grid_near(L->grid, L->g->near),
-              mine = tess_grid_data(L->grid), from = mine - mine % of;
+    const int all = tess_grid_near(L->grid, L->g->near), mine = tess_grid_data(L->grid), from = mine - mine % of;
     const bool large = tess_tile_bytes(use.tile) >= (size_t)L->g->near_bytes,
                relays = step == 1 ? of % all == 0 && all < of : all % step == 0;
+    tess_slices slices;
     struct takers to = {.end = from + of, .step = step, .near = large && relays ? all : 1};
     for (int on = 0; on < (to.near > 1 ? 2 : 1); on++) {
+        tess_parcel m = {0};
         L->lane = tess_lower_data_lane(L, on || all % of == 0, step > 1);
-        /* A rank holds one run of a tile at most, and passes on one of `near`, those at the ends beside it. */
-        tess_parcel m = tess_parcel_begin(L, slices + (on ? (slices / to.near + 2) * to.near : of), 1);
-        for (int s = 0; s < slices;) {
+        if (kept && kept[on]) {
+            tess_emit(L, &tess_message, kept[on], &use, 1);
+            use.mode = TESS_RW;
+            continue;
+        }
+        tess_grid_slices(p, j, &slices);
+        for (int s = 0; s < slices.n;) {
             const int tag = tess_grid_tag(p, j, s, kind);
-            const tess_slice run = tess_grid_run(p, j, of, &s);
+            const tess_slice run = tess_grid_run(&slices, of, &s);
             const tess_span span = {.tag = tag,
                                     .offset = tess_dtype_bytes(type, (run.row - row) * p->dim[1]),
                                     .bytes = tess_dtype_bytes(type, run.rows * p->dim[1])};
@@ -62,7 +68,8 @@ static void give_slices(tess_lower *L, const tess_tensor *p, int64_t j, tess_use
             if (mine % step == run.owner % step) add_shares(L, &m, use, &span, from + run.owner % of, &to, on);
         }
         if (m.spans) use.mode = TESS_RW; /* something has come */
-        tess_parcel_send(L, &m);
+        const tess_message_arg *sent = tess_parcel_send(L, &m);
+        if (kept) kept[on] = sent;
     }
     L->lane = TESS_LANE_STEP;
 }
@@ -70,17 +77,19 @@ static void give_slices(tess_lower *L, const tess_tensor *p, int64_t j, tess_use
 void tess_lower_all_gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, tess_dtype type, int kind,
                            int of)
 {
-    give_slices(L, p, j, use, type, kind, of, 1, 0);
+    give_slices(L, p, j, use, type, kind, of, 1, 0, NULL);
 }
 
-void tess_lower_share_sum(tess_lower *L, const tess_tensor *p, int64_t j, bool mine)
+void tess_lower_share_sum(tess_lower *L, const tess_tensor *p, int64_t j)
 {
     const struct tess_param_tile *t = &p->held->tile[j];
     const int group = tess_grid_shard(L->grid);
     if (group == L->grid->data || !t->states) return;
     const struct tess_state *s = &p->held->state[t->first_state];
-    give_slices(L, p, j, (tess_use){s->sum, mine ? TESS_RW : TESS_W}, TESS_F32, TESS_TAG_TOTAL, L->grid->data, group,
-                s->row);
+    tess_slices slices;
+    tess_grid_slices(p, j, &slices);
+    give_slices(L, p, j, (tess_use){s->sum, slices.own >= 0 ? TESS_RW : TESS_W}, TESS_F32, TESS_TAG_TOTAL,
+                L->grid->data, group, s->row, NULL);
 }
 
 static void copy_rows(tess_lower *L, const tess_tensor *p, tess_use from, int64_t at, tess_use to, int64_t to_at,
@@ -118,10 +127,13 @@ static void gather(tess_lower *L, const tess_tensor *p, int64_t j, struct tess_g
                   {s->weight, TESS_R}, whole);
     if (again ? g->copy != NULL : s != NULL) whole.mode = TESS_RW;
     if (!p->held->on.stays)
-        tess_lower_all_gather(L, p, j, whole, type, TESS_TAG_WEIGHT, again ? group : tess_grid_shard(L->grid));
+        give_slices(L, p, j, whole, type, TESS_TAG_WEIGHT, again ? group : tess_grid_shard(L->grid), 1, 0,
+                    g->message[again]);
     whole.mode = TESS_R;
-    for (int k = 0; k < tess_grid_slices(p, j) && L->grid->copies && !again;) {
-        const tess_slice run = tess_grid_run(p, j, group, &k);
+    tess_slices slices = {0};
+    if (L->grid->copies && !again) tess_grid_slices(p, j, &slices);
+    for (int k = 0; k < slices.n;) {
+        const tess_slice run = tess_grid_run(&slices, group, &k);
         if (run.owner % group != mine % group) continue;
         g->row = run.row, g->rows = run.rows;
         g->copy = tess_program_tile(L->p, tess_dtype_bytes(type, run.rows * p->dim[1]), TESS_ROLE_ACTIVATION, p->name);

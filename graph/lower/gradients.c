@@ -256,13 +256,10 @@ static unsigned fold(tess_lower *L, const tess_tensor *p, struct term *term, uns
     return groups;
 }
 
-/* The slice of a tile that this rank owns; -1: none. */
-static int own_slice(const tess_lower *L, const tess_tensor *p, int64_t j)
+/* The slice that this rank owns, of no rows where it owns none. */
+static tess_slice own_slice(const tess_slices *of)
 {
-    int s = tess_grid_slices(p, j);
-    while (--s >= 0 && tess_grid_slice(p, j, s).owner != tess_grid_data(L->grid)) {
-    }
-    return s;
+    return of->own < 0 ? (tess_slice){0} : of->of[of->own];
 }
 
 /* Returns whether a slice goes to its owner from this rank: where parts of a machine are added up first, those of
@@ -272,22 +269,21 @@ static bool sends_part(const tess_lower *L, tess_slice slice, int near)
     return slice.owner != tess_grid_data(L->grid) && slice.owner % near == tess_grid_data(L->grid) % near;
 }
 
-static void send_part(tess_lower *L, tess_parcel *m, const tess_tensor *p, int64_t j, int s, int k, tess_tile *tile,
-                      tess_dtype type, int to)
+static void send_part(tess_lower *L, tess_parcel *m, const tess_tensor *p, int64_t j, int s, tess_slice slice, int k,
+                      tess_tile *tile, tess_dtype type, int to)
 {
-    const tess_slice slice = tess_grid_slice(p, j, s);
     tess_parcel_add(m, (tess_use){tile, TESS_R}, tess_grid_peer(L->grid, to), tess_grid_tag(p, j, s, TESS_TAG_PART + k),
                     true, tess_dtype_bytes(type, slice.row * p->dim[1]),
                     tess_dtype_bytes(type, slice.rows * p->dim[1]));
 }
 
-static void send_parts(tess_lower *L, tess_parcel *m, const tess_tensor *p, int64_t j, tess_tile *const *tile,
-                       int parts, tess_dtype type, int near)
+static void send_parts(tess_lower *L, tess_parcel *m, const tess_tensor *p, int64_t j, const tess_slices *slices,
+                       tess_tile *const *tile, int parts, tess_dtype type, int near)
 {
     for (int k = 0; k < parts; k++)
-        for (int s = 0; s < tess_grid_slices(p, j); s++) {
-            const tess_slice slice = tess_grid_slice(p, j, s);
-            if (sends_part(L, slice, near)) send_part(L, m, p, j, s, k, tile[k], type, slice.owner);
+        for (int s = 0; s < slices->n; s++) {
+            const tess_slice slice = slices->of[s];
+            if (sends_part(L, slice, near)) send_part(L, m, p, j, s, slice, k, tile[k], type, slice.owner);
         }
 }
 
@@ -314,25 +310,26 @@ static int adds_near(const tess_lower *L, const tess_tensor *p, int64_t j)
 
 /* The ranks of a machine give each other their parts: of a slice to the one that has its owner's place there, who adds
  * them up in its own tile. */
-static void add_near(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *tile, int near)
+static void add_near(tess_lower *L, const tess_tensor *p, int64_t j, const tess_slices *slices, tess_tile *tile,
+                     int near)
 {
-    const int mine = tess_grid_data(L->grid), here = mine - mine % near, slices = tess_grid_slices(p, j), level = 0;
-    tess_parcel m = tess_parcel_begin(L, slices + (slices / near + 2) * near, near);
+    const int mine = tess_grid_data(L->grid), here = mine - mine % near, level = 0;
+    tess_parcel m = {0};
     struct term *term = tess_alloc((size_t)near * sizeof *term);
     size_t bytes = 0;
-    for (int s = 0; s < slices; s++) {
-        const tess_slice slice = tess_grid_slice(p, j, s);
+    for (int s = 0; s < slices->n; s++) {
+        const tess_slice slice = slices->of[s];
         const int to = here + slice.owner % near;
         if (to == mine)
             bytes += (size_t)(slice.rows * p->dim[1]) * sizeof(float);
         else
-            send_part(L, &m, p, j, s, 0, tile, TESS_F32, to);
+            send_part(L, &m, p, j, s, slice, 0, tile, TESS_F32, to);
     }
     for (int i = 0; i < near; i++) {
         size_t at = 0;
         term[i] = (struct term){here + i == mine ? tile : bytes ? incoming(L, p, bytes) : NULL, 0, level, 0, TESS_F32};
-        for (int s = 0; s < slices && here + i != mine; s++) {
-            const tess_slice slice = tess_grid_slice(p, j, s);
+        for (int s = 0; s < slices->n && here + i != mine; s++) {
+            const tess_slice slice = slices->of[s];
             const size_t part = (size_t)(slice.rows * p->dim[1]) * sizeof(float);
             if (here + slice.owner % near != mine) continue;
             tess_parcel_add(&m, (tess_use){term[i].tile, TESS_W}, tess_grid_peer(L->grid, here + i),
@@ -342,8 +339,8 @@ static void add_near(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *
     }
     tess_parcel_send(L, &m);
     int64_t at = 0;
-    for (int s = 0; s < slices; s++) {
-        const tess_slice slice = tess_grid_slice(p, j, s);
+    for (int s = 0; s < slices->n; s++) {
+        const tess_slice slice = slices->of[s];
         const int64_t n = slice.rows * p->dim[1], own = slice.row * p->dim[1];
         if (here + slice.owner % near != mine || n == 0) continue;
         for (int i = 0; i < near; i++) term[i].first = here + i == mine ? own : at;
@@ -356,14 +353,14 @@ static void add_near(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *
 /* All ranks' parts of a tile go to the owners of its slices, added up within a machine where that is one of the tree's
  * sums: those of sixteen ranks, or machines, at a time, in one message of every rank that sends or receives them. The
  * sum of this rank's slice comes into `out` from element `at` on; its mode is TESS_RW if it holds something. */
-static void exchange_parts(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *const *tile, int parts,
-                           tess_use out, int64_t at)
+static void exchange_parts(tess_lower *L, const tess_tensor *p, int64_t j, const tess_slices *slices,
+                           tess_tile *const *tile, int parts, tess_use out, int64_t at)
 {
     tess_tile *sent[64];
     const int near = adds_near(L, p, j), place = tess_grid_data(L->grid) % near, senders = L->grid->data / near,
               mine = tess_grid_data(L->grid) / near;
-    const int s = own_slice(L, p, j), slices = tess_grid_slices(p, j);
-    const tess_slice slice = s < 0 ? (tess_slice){0} : tess_grid_slice(p, j, s);
+    const int s = slices->own;
+    const tess_slice slice = own_slice(slices);
     const int64_t n = slice.rows * p->dim[1];
     int most = 0, level[128];
     int64_t begins[128];
@@ -371,17 +368,15 @@ static void exchange_parts(tess_lower *L, const tess_tensor *p, int64_t j, tess_
     struct term *term = tess_alloc((size_t)most * sizeof *term);
     unsigned terms = 0;
     L->lane = tess_lower_data_lane(L, true, true);
-    if (near > 1) add_near(L, p, j, tile[0], near);
+    if (near > 1) add_near(L, p, j, slices, tile[0], near);
     L->lane = tess_lower_data_lane(L, false, true);
     const bool stays = p->held->on.stays;
     const tess_dtype type = senders > 1 ? tess_gradient_sent(p) : TESS_F32;
     for (int k = 0; k < parts && !stays; k++) sent[k] = narrowed(L, p, j, tile[k], type);
     for (int first = 0; first < senders; first += SENDERS) {
         const int end = first + SENDERS < senders ? first + SENDERS : senders;
-        int come = 0;
-        for (int d = first; d < end && s >= 0; d++) come += levels_of(L, p, d * near, near, level, begins);
-        tess_parcel m = tess_parcel_begin(L, come + parts * slices, come + parts);
-        if (first <= mine && mine < end && !stays) send_parts(L, &m, p, j, sent, parts, type, near);
+        tess_parcel m = {0};
+        if (first <= mine && mine < end && !stays) send_parts(L, &m, p, j, slices, sent, parts, type, near);
         for (int d = first; d < end && s >= 0; d++) {
             const int count = levels_of(L, p, d * near, near, level, begins);
             if (stays) parts_of(L, p, j, d, sent);
@@ -403,16 +398,15 @@ static void exchange_parts(tess_lower *L, const tess_tensor *p, int64_t j, tess_
 }
 
 /* The sums come together in 16 bits as well, each owner's own too, and are the same ones everywhere. */
-static void sum_in_few_bytes(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *const *tile, int parts,
-                             tess_tile *whole)
+static void sum_in_few_bytes(tess_lower *L, const tess_tensor *p, int64_t j, const tess_slices *slices,
+                             tess_tile *const *tile, int parts, tess_tile *whole)
 {
-    const int s = own_slice(L, p, j);
-    const tess_slice slice = s < 0 ? (tess_slice){0} : tess_grid_slice(p, j, s);
+    const tess_slice slice = own_slice(slices);
     const int64_t all = (int64_t)(tess_tile_bytes(whole) / sizeof(float)), n = slice.rows * p->dim[1];
     tess_use sum = {n ? incoming(L, p, (size_t)n * sizeof(float)) : NULL, TESS_W},
              few = {incoming(L, p, (size_t)all * sizeof(uint16_t)), TESS_W};
     const tess_dtype type = L->grid->sent;
-    exchange_parts(L, p, j, tile, parts, sum, 0);
+    exchange_parts(L, p, j, slices, tile, parts, sum, 0);
     if (n) {
         tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = n, .first = slice.row * p->dim[1]);
         TESS_EMIT(L, &tess_add_sum[type], a, {sum.tile, TESS_R}, few);
@@ -422,31 +416,34 @@ static void sum_in_few_bytes(tess_lower *L, const tess_tensor *p, int64_t j, tes
     add_up(L, &(struct term){.tile = few.tile, .as = type}, 1, (tess_use){whole, TESS_W}, 0, all);
 }
 
-/* Elements of the sum that this rank holds before slice s, which it owns; -1: none. */
-static int64_t in_sum(const tess_tensor *p, int64_t j, int s)
+/* Elements of the sum that this rank holds before the slice that it owns. */
+static int64_t in_sum(const tess_tensor *p, int64_t j, const tess_slices *slices)
 {
-    return s < 0 ? 0 : (tess_grid_slice(p, j, s).row - p->held->state[p->held->tile[j].first_state].row) * p->dim[1];
+    if (slices->own < 0) return 0;
+    return (own_slice(slices).row - p->held->state[p->held->tile[j].first_state].row) * p->dim[1];
 }
 
 static void reduce_tile(tess_lower *L, tess_tensor *p, int64_t j)
 {
     tess_tile *tile[64];
-    int parts = parts_of(L, p, j, 0, tile), s = own_slice(L, p, j);
+    const int parts = parts_of(L, p, j, 0, tile);
     const struct tess_param_tile *t = &p->held->tile[j];
+    tess_slices slices;
+    tess_grid_slices(p, j, &slices);
     if (p->held->on.sliced) {
-        exchange_parts(L, p, j, tile, parts, (tess_use){s < 0 ? NULL : p->held->state[t->first_state].sum, TESS_W},
-                       in_sum(p, j, s));
-        tess_lower_share_sum(L, p, j, s >= 0);
+        tess_tile *sum = slices.own < 0 ? NULL : p->held->state[t->first_state].sum;
+        exchange_parts(L, p, j, &slices, tile, parts, (tess_use){sum, TESS_W}, in_sum(p, j, &slices));
+        tess_lower_share_sum(L, p, j);
         return;
     }
     /* Of the tile where all slices come together: */
     tess_use whole = {t->gradient, in_tree(L, p) ? TESS_W : TESS_RW};
     if (L->grid->sent != TESS_F32 && L->grid->data > 1) {
-        sum_in_few_bytes(L, p, j, tile, parts, whole.tile);
+        sum_in_few_bytes(L, p, j, &slices, tile, parts, whole.tile);
         return;
     }
-    exchange_parts(L, p, j, tile, parts, whole, s < 0 ? 0 : tess_grid_slice(p, j, s).row * p->dim[1]);
-    if (s >= 0) whole.mode = TESS_RW;
+    exchange_parts(L, p, j, &slices, tile, parts, whole, own_slice(&slices).row * p->dim[1]);
+    if (slices.own >= 0) whole.mode = TESS_RW;
     if (L->grid->data > 1) tess_lower_all_gather(L, p, j, whole, TESS_F32, TESS_TAG_TOTAL, L->grid->data);
 }
 
@@ -456,15 +453,17 @@ static void give_up_tile(tess_lower *L, tess_tensor *p, int64_t j)
 {
     enum { FIRST_SET = 4096 }; /* beyond those of micro-batches */
     const struct tess_param_tile *t = &p->held->tile[j];
-    const int before = L->p->set, s = own_slice(L, p, j);
-    const int64_t n = s < 0 ? 0 : tess_grid_slice(p, j, s).rows * p->dim[1];
-    tess_tile *gradient = t->gradient, *to = s < 0 ? NULL : p->held->state[t->first_state].sum, *one = to;
+    const int before = L->p->set;
+    tess_slices slices;
+    tess_grid_slices(p, j, &slices);
+    const int64_t n = own_slice(&slices).rows * p->dim[1], first = in_sum(p, j, &slices);
+    tess_tile *gradient = t->gradient, *to = slices.own < 0 ? NULL : p->held->state[t->first_state].sum, *one = to;
     tess_program_slots(L->p, FIRST_SET + t->index, true);
     if (to && L->micros > 1) one = tess_program_slot(L->p, (size_t)n * sizeof(float), TESS_ROLE_GRADIENT, p->name);
     if (L->micro == 0) one = to;
-    exchange_parts(L, p, j, &gradient, 1, (tess_use){one, TESS_W}, one == to ? in_sum(p, j, s) : 0);
+    exchange_parts(L, p, j, &slices, &gradient, 1, (tess_use){one, TESS_W}, one == to ? first : 0);
     if (one != to)
-        TESS_EMIT(L, &tess_add_sum[TESS_F32], TESS_ARG(L, tess_map_arg, .n = n, .first = in_sum(p, j, s), .acc = true),
+        TESS_EMIT(L, &tess_add_sum[TESS_F32], TESS_ARG(L, tess_map_arg, .n = n, .first = first, .acc = true),
                   {one, TESS_R}, {to, TESS_RW});
     tess_program_slots(L->p, before, false);
 }
@@ -497,7 +496,7 @@ void tess_lower_reduce(tess_lower *L, tess_tensor *p)
         if (own && in_tree(L, p))
             add_own(L, p, j);
         else if (!own && L->early[p->id])
-            tess_lower_share_sum(L, p, j, own_slice(L, p, j) >= 0);
+            tess_lower_share_sum(L, p, j);
         else if (!own && (L->grid->data > 1 || p->held->on.sliced || in_tree(L, p)))
             reduce_tile(L, p, j);
     }

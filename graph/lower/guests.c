@@ -174,7 +174,7 @@ static void send_offsets(tess_lower *L, const tess_tensor *weights, int i)
     const tess_use own = order_of(L, weights, i, -1);
     const size_t size = sizeof(int32_t);
     int64_t first, end;
-    tess_parcel m = tess_parcel_begin(L, 2 * ranks, ranks);
+    tess_parcel m = {0};
     for (int d = 0; d < ranks; d++) {
         tess_grid_experts(L->grid, experts, d, &first, &end);
         if (d != mine)
@@ -199,12 +199,12 @@ static void add_counted(tess_lower *L, tess_parcel *m, unsigned at, int peer, in
                         int64_t rows, int64_t experts)
 {
     of.by = at + 1;
-    m->span[m->spans++] = (tess_span){.use = at,
-                                      .peer = peer,
-                                      .tag = tag,
-                                      .sends = sends,
-                                      .bytes = (size_t)(rows * (of.end - of.first) / experts) * of.row,
-                                      .counted = tess_arg_copy(L, &of, sizeof of)};
+    tess_parcel_span(m, (tess_span){.use = at,
+                                    .peer = peer,
+                                    .tag = tag,
+                                    .sends = sends,
+                                    .bytes = (size_t)(rows * (of.end - of.first) / experts) * of.row,
+                                    .counted = tess_arg_copy(L, &of, sizeof of)});
 }
 
 /* Rows of a tile, or their gradients, go to the guests at their experts' owners, or come back from there. */
@@ -223,16 +223,17 @@ static void exchange_tile(tess_lower *L, const tess_tensor *t, int i, bool gradi
                  .room = tess_guests_rows(L, t, rows), .width = tess_width(t), .back = back);
     TESS_EMIT(L, &tess_dispatch_share[tess_dtype_of(L, t)], a, own, order, guest);
     if (back) own.mode = TESS_RW;
-    tess_parcel m = tess_parcel_begin(L, 2 * ranks, 2 * ranks);
-    m.use[m.uses++] = own, m.use[m.uses++] = order;
+    tess_parcel m = {0};
+    tess_parcel_use(&m, own);
+    tess_parcel_use(&m, order);
     for (int d = 0; d < ranks; d++) {
         const int peer = tess_grid_peer(L->grid, d);
         if (d == mine) continue;
         tess_grid_experts(L->grid, experts, d, &there.first, &there.end);
         add_counted(L, &m, 0, peer, tag, !back, there, rows, experts);
-        add_counted(L, &m, m.uses, peer, tag, back, here, rows, experts);
-        m.use[m.uses++] = of_guest(L, t, i, d, gradient, !back);
-        m.use[m.uses++] = order_of(L, weights, i, d);
+        const unsigned theirs = tess_parcel_use(&m, of_guest(L, t, i, d, gradient, !back));
+        tess_parcel_use(&m, order_of(L, weights, i, d));
+        add_counted(L, &m, theirs, peer, tag, back, here, rows, experts);
     }
     tess_parcel_send(L, &m);
 }

@@ -32,8 +32,10 @@ struct tess_gather {
     int turn;
     bool have;
     tess_tile *codes; /* what it is read from, or NULL */
-    bool copied;      /* the group has a copy, */
-    tess_tile *copy;  /* and this rank these rows of it, or NULL */
+    /* How it comes, from all ranks and from the group, and is passed on: alike each time. NULL: it was not yet. */
+    const tess_message_arg *message[2][2];
+    bool copied;     /* the group has a copy, */
+    tess_tile *copy; /* and this rank these rows of it, or NULL */
     int64_t row, rows;
     uint64_t stretch; /* the stretch of its last use */
     int64_t clock;    /* the elements of gathered weights that were used before that use */
@@ -345,9 +347,8 @@ unsigned tess_lower_data_lane(const tess_lower *L, bool near, bool sum);
  * from each to all others of these. */
 void tess_lower_all_gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, tess_dtype type, int kind,
                            int of);
-/* Emits what takes the sum of a slice from its owner, this rank if `mine`, to the places of other groups that hold it.
- */
-void tess_lower_share_sum(tess_lower *L, const tess_tensor *p, int64_t j, bool mine);
+/* Emits what takes the sum of a slice from its owner to the places of other groups that hold it. */
+void tess_lower_share_sum(tess_lower *L, const tess_tensor *p, int64_t j);
 /* Returns a program that all-gathers all weights. */
 tess_program *tess_lower_gather_program(tess_graph *g);
 /* Emits the broadcast of a weight that several sections use, from the first of them to the others. */

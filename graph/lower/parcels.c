@@ -11,30 +11,48 @@ unsigned tess_lower_data_lane(const tess_lower *L, bool near, bool sum)
     return (L->grid->tensor > 1 ? TESS_LANE_DATA : TESS_LANE_STEP) + (near && machines ? 2 : 0) + sum;
 }
 
-tess_parcel tess_parcel_begin(tess_lower *L, int spans, int uses)
+/* For one more; there are twice as many places each time that they run out. */
+static void *enlarge(void *of, unsigned n, size_t size)
 {
-    return (tess_parcel){.span = tess_arena_get(L->p->arena, (size_t)spans * sizeof(tess_span)),
-                         .use = tess_alloc((size_t)uses * sizeof(tess_use))};
+    return n & (n - 1) ? of : tess_realloc(of, (n ? 2 * n : 1) * size);
+}
+
+unsigned tess_parcel_use(tess_parcel *m, tess_use use)
+{
+    m->use = enlarge(m->use, m->uses, sizeof use);
+    m->use[m->uses] = use;
+    return m->uses++;
+}
+
+void tess_parcel_span(tess_parcel *m, tess_span span)
+{
+    m->span = enlarge(m->span, m->spans, sizeof span);
+    m->span[m->spans++] = span;
 }
 
 void tess_parcel_add(tess_parcel *m, tess_use use, int peer, int tag, bool sends, size_t offset, size_t bytes)
 {
     if (bytes == 0) return;
-    if (m->uses == 0 || m->use[m->uses - 1].tile != use.tile) m->use[m->uses++] = use;
-    m->span[m->spans++] = (tess_span){m->uses - 1, peer, tag, sends, offset, bytes, NULL};
+    if (m->uses == 0 || m->use[m->uses - 1].tile != use.tile) tess_parcel_use(m, use);
+    tess_parcel_span(m, (tess_span){m->uses - 1, peer, tag, sends, offset, bytes, NULL});
 }
 
-void tess_parcel_send(tess_lower *L, tess_parcel *m)
+const tess_message_arg *tess_parcel_send(tess_lower *L, tess_parcel *m)
 {
-    tess_message_arg *a =
-        TESS_ARG(L, tess_message_arg, .spans = m->spans, .lane = L->lane, .span = m->span, .rank = L->grid->rank);
-    if (m->spans > 0) tess_emit(L, &tess_message, a, m->use, m->uses);
+    const tess_message_arg *a = NULL;
+    if (m->spans) {
+        const tess_span *span = tess_arg_copy(L, m->span, m->spans * sizeof *span);
+        a = TESS_ARG(L, tess_message_arg, .spans = m->spans, .lane = L->lane, .span = span, .rank = L->grid->rank);
+        tess_emit(L, &tess_message, a, m->use, m->uses);
+    }
+    free(m->span);
     free(m->use);
+    return a;
 }
 
 void tess_lower_message(tess_lower *L, tess_use use, int peer, int tag, bool sends)
 {
-    tess_parcel m = tess_parcel_begin(L, 1, 1);
+    tess_parcel m = {0};
     tess_parcel_add(&m, use, peer, tag, sends, 0, tess_tile_bytes(use.tile));
     tess_parcel_send(L, &m);
 }

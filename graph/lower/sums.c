@@ -32,7 +32,7 @@ static void sum_runs(tess_lower *L, const tess_tensor *p, tess_tile *t, int64_t 
     const size_t size = tess_dtype_size(type);
     int64_t first, own, from, n;
     run_of(L, rows, width, mine, &first, &own);
-    tess_parcel parts = tess_parcel_begin(L, 2 * ranks, ranks);
+    tess_parcel parts = {0};
     tess_use *use = tess_alloc((size_t)ranks * sizeof *use);
     unsigned uses = 1;
     use[0] = (tess_use){t, TESS_RW};
@@ -60,7 +60,7 @@ static void sum_runs(tess_lower *L, const tess_tensor *p, tess_tile *t, int64_t 
 static void give_runs(tess_lower *L, tess_tile *t, int64_t rows, int64_t width, size_t size, int tag)
 {
     const int ranks = L->grid->tensor, mine = tess_grid_tensor(L->grid);
-    tess_parcel all = tess_parcel_begin(L, 2 * ranks, 1);
+    tess_parcel all = {0};
     int64_t first, own, from, n;
     run_of(L, rows, width, mine, &first, &own);
     for (int r = 0; r < ranks; r++) {
@@ -125,13 +125,13 @@ void tess_lower_cross(tess_lower *L, tess_use use, int peer, int tag, bool sends
     }
 #define BEGINS(r) ((r) == ranks ? bytes : units * (r) / ranks * UNIT)
     const size_t first = BEGINS(mine), own = BEGINS(mine + 1) - first;
-    tess_parcel run = tess_parcel_begin(L, 1, 1);
+    tess_parcel run = {0};
     tess_parcel_add(&run, use, peer, tag, sends, first, own);
     tess_parcel_send(L, &run);
     if (sends) return;
     const int others_tag = tess_parcel_tag(L);
     L->lane = TESS_LANE_TOGETHER;
-    tess_parcel all = tess_parcel_begin(L, 2 * L->grid->tensor, 1);
+    tess_parcel all = {0};
     const tess_use whole = {use.tile, TESS_RW};
     for (size_t r = 0; r < ranks; r++) {
         if (r == mine) continue;
@@ -146,7 +146,7 @@ void tess_lower_cross(tess_lower *L, tess_use use, int peer, int tag, bool sends
 void tess_lower_broadcast(tess_lower *L, tess_tile *t, int from)
 {
     int mine = tess_grid_tensor(L->grid), tag = tess_parcel_tag(L);
-    tess_parcel m = tess_parcel_begin(L, L->grid->tensor, 1);
+    tess_parcel m = {0};
     tess_use use = {t, from == mine ? TESS_R : TESS_W};
     for (int r = 0; r < L->grid->tensor && from == mine; r++)
         if (r != mine) tess_parcel_add(&m, use, rank_of_tensor(L, r), tag, true, 0, tess_tile_bytes(t));
@@ -160,7 +160,7 @@ void tess_lower_all_to_all(tess_lower *L, tess_tile *const *out, tess_tile *cons
 {
     const int ranks = L->grid->sequence, first = tess_grid_data(L->grid) - tess_grid_sequence(L->grid),
               tag = tess_parcel_tag(L);
-    tess_parcel m = tess_parcel_begin(L, 2 * ranks, 2 * ranks);
+    tess_parcel m = {0};
     for (int r = 0; r < ranks; r++)
         if (out[r])
             tess_parcel_add(&m, (tess_use){out[r], TESS_R}, tess_grid_peer(L->grid, first + r), tag, true, 0,
@@ -193,7 +193,7 @@ void tess_lower_all_reduce_exact(tess_lower *L, tess_tile *sum, int64_t sums, in
     }
     int from = rank ? rank & -rank : top; /* the step at which this rank sent its share */
     if (rank) tess_lower_message(L, (tess_use){sum, TESS_W}, rank - from, INT32_MAX - 2 * which - 1, false);
-    tess_parcel on = tess_parcel_begin(L, 32, 1);
+    tess_parcel on = {0};
     for (int step = from / 2; step > 0; step /= 2)
         if (rank + step < n)
             tess_parcel_add(&on, (tess_use){sum, TESS_R}, rank + step, INT32_MAX - 2 * which - 1, true, 0, bytes);

@@ -155,14 +155,14 @@ static void exchange(tess_lower *L, struct matrix *m, bool back)
 {
     const int mine = tess_grid_data(L->grid), shard = tess_grid_shard(L->grid), from = mine - mine % shard;
     const bool sends = (mine == m->maker) == back;
-    int most = 0;
-    for (int64_t j = m->tile; j < m->end; j++) most += tess_grid_slices(m->p, j);
     L->lane = tess_lower_data_lane(L, false, !back);
-    tess_parcel parts = tess_parcel_begin(L, most, 1);
-    for (int64_t j = m->tile; j < m->end; j++)
-        for (int s = 0; s < tess_grid_slices(m->p, j);) {
+    tess_parcel parts = {0};
+    for (int64_t j = m->tile; j < m->end; j++) {
+        tess_slices slices;
+        tess_grid_slices(m->p, j, &slices);
+        for (int s = 0; s < slices.n;) {
             const int tag = tess_grid_tag(m->p, j, s, TESS_TAG_TOTAL);
-            const tess_slice slice = tess_grid_run(m->p, j, shard, &s);
+            const tess_slice slice = tess_grid_run(&slices, shard, &s);
             const int holder = from + slice.owner % shard;
             if (holder == m->maker || (mine != m->maker && mine != holder)) continue;
             tess_parcel_add(&parts, sends ? (tess_use){m->x, TESS_R} : in_matrix(m),
@@ -170,6 +170,7 @@ static void exchange(tess_lower *L, struct matrix *m, bool back)
                             (size_t)before(m, j, slice.row) * sizeof(float),
                             (size_t)(slice.rows * m->stride) * sizeof(float));
         }
+    }
     tess_parcel_send(L, &parts);
     L->lane = TESS_LANE_STEP;
 }

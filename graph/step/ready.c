@@ -90,7 +90,11 @@ static void make_tiles(tess_tensor *p)
     bool states = !p->held->on.absent && tess_grid_section(grid) == p->held->on.home;
     p->held->tile = tess_arena_get(g->arena, (size_t)p->cut->tiles * sizeof *p->held->tile);
     int64_t most = 0;
-    for (int64_t j = 0; j < p->cut->tiles && states; j++) most += p->held->on.sliced ? tess_grid_slices(p, j) : 1;
+    tess_slices slices = {.n = 1};
+    for (int64_t j = 0; j < p->cut->tiles && states; j++) {
+        if (p->held->on.sliced) tess_grid_slices(p, j, &slices);
+        most += slices.n;
+    }
     p->held->state = tess_arena_get(g->arena, (size_t)(most + p->cut->tiles) * sizeof *p->held->state);
     for (int64_t j = 0; j < p->cut->tiles; j++) {
         struct tess_param_tile *t = &p->held->tile[j];
@@ -103,8 +107,10 @@ static void make_tiles(tess_tensor *p)
         if (!p->held->on.gathered) t->weight = tess_tile_new(bytes, TESS_ROLE_WEIGHT, p->name);
         if (!p->held->frozen) t->gradient = tess_tile_new(4 * n, TESS_ROLE_GRADIENT, p->name);
         if (!p->held->on.sliced && states) make_state(p, t, j, 0, count);
-        for (int s = 0; p->held->on.sliced && states && s < tess_grid_slices(p, j);) {
-            const tess_slice run = tess_grid_run(p, j, shard, &s);
+        if (!p->held->on.sliced || !states) continue;
+        tess_grid_slices(p, j, &slices);
+        for (int s = 0; s < slices.n;) {
+            const tess_slice run = tess_grid_run(&slices, shard, &s);
             if (run.owner % shard == tess_grid_data(grid) % shard) make_state(p, t, j, run.row, run.rows);
         }
     }

@@ -387,17 +387,19 @@ static int check_slices(const tess_grid *grid)
         for (int64_t tile = 0; tile < p->cut->tiles; tile++) {
             int64_t first, rows, next = 0;
             bool owns[64] = {false};
-            const int slices = tess_grid_slices(p, tile);
+            tess_slices slices;
+            tess_grid_slices(p, tile, &slices);
             tess_param_rows(p, tile, &first, &rows);
-            for (int s = 0; s < slices; s++) {
-                const tess_slice slice = tess_grid_slice(p, tile, s);
+            for (int s = 0; s < slices.n; s++) {
+                const tess_slice slice = slices.of[s];
                 CHECK_EQ(slice.row, next);
                 CHECK(slice.rows > 0 && slice.owner >= 0 && slice.owner < grid->data && !owns[slice.owner]);
                 owns[slice.owner] = true;
                 next += slice.rows;
             }
             CHECK_EQ(next, rows);
-            if (slices > most) most = slices;
+            CHECK_EQ(slices.own >= 0, owns[tess_grid_data(grid)]);
+            if (slices.n > most) most = slices.n;
         }
     }
     tess_graph_free(n.g);
