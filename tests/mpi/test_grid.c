@@ -1,6 +1,7 @@
 /* Run by mpirun with up to four ranks, one case with 18: every placement of a model over them against the same model on
  * one, which rank 0 computes and tells the others. */
 #include "graph/describe/param.h"
+#include "graph/step/step_impl.h"
 #include "tests/docs/own_ops.h"
 #include "tests/graph/nets.h"
 #include "tests/mpi/ranks.h"
@@ -240,6 +241,7 @@ static void check_slices(void)
     int wide = 0;
     g.grid = (tess_grid){.rank = tess_rank(), .data = tess_ranks(), .pipeline = 1, .tensor = 1, .stage = 1};
     net_make(&n, &g, net_wide);
+    tess_graph_ready(n.g); /* whose a slice is goes by its tile's number */
     for (int k = 0; k < tess_graph_params(n.g); k++) {
         const tess_tensor *p = tess_graph_param(n.g, k);
         tess_slices slices;
