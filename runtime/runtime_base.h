@@ -71,6 +71,8 @@ void tess_bar_end(void);
 /* Takes it off the terminal for as long as something else is printed there, and lets it come back. */
 void tess_bar_aside(void);
 void tess_bar_back(void);
+/* In a process that was forked while it may stand there: it stays with the parent. */
+void tess_bar_leave(void);
 /* Writes its line: as much as fits `width` columns. share 0: unknown. */
 void tess_bar_line(const char *what, double share, double seconds, int width, char *out, size_t size);
 

@@ -163,6 +163,13 @@ void tess_bar_back(void)
     pthread_mutex_unlock(&bar.lock);
 }
 
+void tess_bar_leave(void)
+{
+    bar.lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+    bar.drawn = bar.runs = false;
+    bar.live = NULL;
+}
+
 void tess_live_line(FILE *out, const char *line, bool stays)
 {
     pthread_mutex_lock(&bar.lock);

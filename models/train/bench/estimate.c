@@ -4,6 +4,9 @@
 #include "models/train/questions/questions.h"
 #include <errno.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* While no bar is drawn: what comes behind would stand in its line. */
 static tess_status flush(FILE *out)
@@ -11,6 +14,43 @@ static tess_status flush(FILE *out)
     return fflush(out)
                ? tess_error(TESS_FAILED, out == stdout ? "stdout" : "output", "cannot be written: %s", strerror(errno))
                : TESS_OK;
+}
+
+/* ---- other ranks' answers ---- */
+
+/* Seconds are what a rank's list of hundreds of thousands of tasks takes, so processes of their own ask other ranks. */
+struct answer {
+    pid_t child; /* 0: there is none */
+    FILE *says;
+};
+typedef tess_status (*question)(const tess_config *c, int rank, FILE *out);
+
+static struct answer ask(question what, const tess_config *c, int rank)
+{
+    int end[2];
+    const pid_t parent = getpid(), child = pipe(end) ? -1 : fork();
+    if (child < 0) return (struct answer){0};
+    if (child) {
+        close(end[1]);
+        return (struct answer){child, fdopen(end[0], "r")};
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    tess_bar_leave();
+    FILE *out = fdopen(end[1], "w");
+    _exit(what(c, rank, out) == TESS_OK && fclose(out) == 0 ? 0 : 1);
+}
+
+/* Whether it came whole, in `text`: else the rank is to be asked here, which gives the error as well. */
+static bool answered(struct answer *a, void *text, size_t size, size_t *length)
+{
+    int status;
+    if (!a->child) return false;
+    *length = fread(text, 1, size, a->says);
+    fclose(a->says);
+    while (waitpid(a->child, &status, 0) < 0 && errno == EINTR) continue;
+    a->child = 0;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 /* What is asked for. */
@@ -49,20 +89,19 @@ static void print_gpu_time(const tess_run *r, const tess_step *step, const tess_
 }
 
 /* Of rank 0, as simulations have it, which may not be the one that all else is said of. */
-static tess_status print_memory(const tess_run *r, const tess_step *step, FILE *out)
+static tess_status print_memory(const tess_config *c, int rank, FILE *out)
 {
-    tess_run first;
+    tess_run run;
     tess_run_tasks *tasks = NULL;
-    tess_step *its = NULL;
-    if (!r->rank) return tess_run_print_memory(r, step, out), TESS_OK;
-    tess_status status = tess_run_open(r->c, 0, &first);
-    if (status == TESS_OK) status = tess_run_tasks_open(&first, &tasks);
-    if (status == TESS_OK) status = tess_run_tiers(&first, r->c->output);
-    if (status == TESS_OK) status = tess_run_train_step(&first, &its);
-    if (status == TESS_OK) tess_run_print_memory(&first, its, out);
-    tess_step_free(its);
+    tess_step *step = NULL;
+    tess_status status = tess_run_open(c, rank, &run);
+    if (status == TESS_OK) status = tess_run_tasks_open(&run, &tasks);
+    if (status == TESS_OK) status = tess_run_tiers(&run, c->output);
+    if (status == TESS_OK) status = tess_run_train_step(&run, &step);
+    if (status == TESS_OK) tess_run_print_memory(&run, step, out);
+    tess_step_free(step);
     tess_run_tasks_free(tasks);
-    tess_run_close(&first);
+    tess_run_close(&run);
     return status;
 }
 
@@ -81,10 +120,12 @@ static tess_status print_placed(tess_run *r, uint64_t least, const struct asked 
     const uint64_t limit = tess_run_limit(r);
     tess_step *step = NULL, *eval = NULL;
     tess_holds p;
+    struct answer first = a->stage && r->rank ? ask(print_memory, r->c, 0) : (struct answer){0};
     tess_status status = tess_run_train_step(r, &step);
     if (status == TESS_OK && r->evaluates) status = tess_run_eval_step(r, false, &eval); /* it rests there, too */
     const bool fits = status == TESS_OK;
-    char room[512];
+    char room[512], line[512];
+    size_t length;
     TESS_FREED char *why = fits ? NULL : tess_strdup(tess_error_text());
     if (status == TESS_INVALID) {
         tess_step_free(step);
@@ -101,7 +142,13 @@ static tess_status print_placed(tess_run *r, uint64_t least, const struct asked 
             tess_estimate_tiers(out, r, step, limit, least);
         else
             tess_estimate_needs(out, r, step, limit);
-        if (fits && a->stage) status = print_memory(r, step, out);
+        if (fits && a->stage && !r->rank) tess_run_print_memory(r, step, out);
+        if (fits && a->stage && r->rank) {
+            if (answered(&first, line, sizeof line, &length))
+                fwrite(line, 1, length, out);
+            else
+                status = print_memory(r->c, 0, out);
+        }
         if (fits && !a->stage && room_here(r, &p, room) != TESS_OK) why = tess_strdup(room);
         if (why) fprintf(out, "does not fit: %s\n", why);
         if (tess_ranks() > 1) tess_estimate_messages(out, r, &p);
@@ -118,6 +165,7 @@ static tess_status print_placed(tess_run *r, uint64_t least, const struct asked 
         tess_error_restore(why);
         status = TESS_FAILED;
     }
+    answered(&first, line, sizeof line, &length);
     tess_step_free(eval);
     tess_step_free(step);
     return status;
@@ -133,25 +181,48 @@ static tess_status holds_of(const tess_run *r, tess_holds *p)
     return TESS_OK;
 }
 
+static tess_status holds_at(const tess_config *c, int rank, tess_holds *holds)
+{
+    tess_run run;
+    tess_status status = tess_run_open(c, rank, &run);
+    if (status == TESS_OK) status = holds_of(&run, holds);
+    tess_run_close(&run);
+    return status;
+}
+
+static tess_status say_holds(const tess_config *c, int rank, FILE *out)
+{
+    tess_holds holds;
+    TESS_TRY(holds_at(c, rank, &holds));
+    return fwrite(&holds, sizeof holds, 1, out) == 1 ? TESS_OK : TESS_FAILED;
+}
+
 /* The rank that holds the most, and what; of one rank nothing is said. Those of a pipeline's stage differ by heads or
  * rows alone: the first and the last of either other dimension stand for them. */
 static tess_status find_largest(const tess_config *c, int *largest, tess_holds *most)
 {
-    const int ranks = tess_ranks(), tensor = (int)c->parallel.tensor, model = tensor * (int)c->parallel.pipeline;
+    const int ranks = tess_ranks(), tensor = (int)c->parallel.tensor, model = tensor * (int)c->parallel.pipeline,
+              cores = tess_cores();
+    TESS_FREED int *rank = tess_alloc((size_t)ranks * sizeof *rank);
+    TESS_FREED struct answer *other = tess_alloc((size_t)ranks * sizeof *other);
+    int n = 0, asked = 0;
+    tess_status status = TESS_OK;
     *largest = 0;
     *most = (tess_holds){0};
     for (int r = 0; r < ranks && ranks > 1; r++) {
         const int d = r / model, t = r % tensor;
         if ((d > 0 && d < ranks / model - 1 && !c->parallel.shares) || (t > 0 && t < tensor - 1)) continue;
-        tess_run run;
-        tess_holds plan;
-        tess_status status = tess_run_open(c, r, &run);
-        if (status == TESS_OK) status = holds_of(&run, &plan);
-        tess_run_close(&run);
-        TESS_TRY(status);
-        if (plan.peak_total > most->peak_total) *most = plan, *largest = r;
+        rank[n++] = r;
     }
-    return TESS_OK;
+    for (int k = 0; k < n; k++) {
+        tess_holds holds;
+        size_t length;
+        for (; asked < n && asked < k + cores; asked++) other[asked] = ask(say_holds, c, rank[asked]);
+        if (!answered(&other[k], &holds, sizeof holds, &length) && status == TESS_OK)
+            status = holds_at(c, rank[k], &holds);
+        if (status == TESS_OK && holds.peak_total > most->peak_total) *most = holds, *largest = rank[k];
+    }
+    return status;
 }
 
 /* The least memory.cpu over a disk, by a trial; 0 where there is no disk, or where trying would take too long. */
