@@ -2,6 +2,7 @@
  * a time. What config.json says has a place there or is an error: it is read back from the file's head, as this program
  * and others would, before a weight is written. */
 #include "models/networks/model/model.h"
+#include "models/text/base/directories.h"
 #include "models/text/base/gguf.h"
 #include "models/text/base/mapped.h"
 #include "models/text/tokenizer/tokenizer.h"
@@ -249,12 +250,12 @@ static tess_status write_file(struct file *f, const tess_graph *g)
     tess_status status = f->to ? put(f, f->head.data, f->head.length) : TESS_FAILED;
     for (int k = 0; k < tess_graph_params(g) && status == TESS_OK; k++)
         status = write_tensor(f, tess_graph_param(g, k));
-    const bool whole = f->to && status == TESS_OK && !fflush(f->to) && !fsync(fileno(f->to)) && !rename(fresh, f->path);
-    if (!whole && (status == TESS_OK || !f->to))
-        status = tess_error(TESS_FAILED, f->path, "cannot be written: %s", strerror(errno));
-    if (f->to) fclose(f->to);
-    if (!whole) unlink(fresh);
-    return status;
+    if (f->to && status != TESS_OK) {
+        fclose(f->to);
+        unlink(fresh);
+        return status;
+    }
+    return tess_file_end(f->to, fresh, f->path, true);
 }
 
 /* ---- the whole ---- */

@@ -469,7 +469,7 @@ TEST(what_is_written_loads_to_the_same)
     CHECK_STR(b.model_json, a.model_json);
     tess_config_free(&b);
     CHECK_EQ(tess_config_write(&a, "run.json/out.json"), TESS_INVALID);
-    CHECK_STR(tess_error_text(), "run.json/out.json: cannot be written: Not a directory (see output)");
+    CHECK_STR(tess_error_text(), "run.json/out.json: cannot be written: Not a directory");
     CHECK_EQ(tess_config_write(&a, "a-directory"), TESS_FAILED);
     CHECK(access("a-directory.new", F_OK) != 0);
     CHECK(tess_errno_status(ENOSPC) == TESS_FAILED && tess_errno_status(EIO) == TESS_FAILED);

@@ -68,21 +68,23 @@ bool tess_dirs_has(const char *dir, const char *name)
     return access(path, F_OK) == 0 || tess_gguf_has(path);
 }
 
-/* Ends a file that was written as `fresh` (f NULL: it could not be opened): it becomes `path`, or goes. */
-static tess_status finish_file(FILE *f, const char *fresh, const char *path, bool written)
+tess_status tess_file_end(FILE *f, const char *fresh, const char *path, bool written)
 {
-    bool whole = f && written && fflush(f) == 0 && fsync(fileno(f)) == 0 && rename(fresh, path) == 0;
-    tess_status status = whole ? TESS_OK : tess_error(TESS_FAILED, path, "cannot be written: %s", strerror(errno));
-    if (f) fclose(f);
-    if (!whole) unlink(fresh);
-    return status;
+    written = f && written && !ferror(f) && fflush(f) == 0 && (fsync(fileno(f)) == 0 || errno == EINVAL);
+    int error = errno;
+    if (f && fclose(f) != 0 && written) written = false, error = errno;
+    if (written && rename(fresh, path) == 0) return TESS_OK;
+    if (written) error = errno;
+    unlink(fresh);
+    return tess_error(f ? TESS_FAILED : tess_errno_status(error), path, "cannot be written: %s%s", strerror(error),
+                      f ? " (is the disk full?)" : "");
 }
 
 tess_status tess_write_text(const char *path, const char *text)
 {
     TESS_FREED char *fresh = tess_format("%s.tmp", path);
     FILE *f = fopen(fresh, "w");
-    return finish_file(f, fresh, path, f && fprintf(f, "%s\n", text) >= 0);
+    return tess_file_end(f, fresh, path, f && fprintf(f, "%s\n", text) >= 0);
 }
 
 tess_status tess_copy_file(const char *from, const char *to)
@@ -102,7 +104,7 @@ tess_status tess_copy_file(const char *from, const char *to)
         return status;
     }
     for (size_t n; out && good && (n = fread(buffer, 1, sizeof buffer, in)) > 0;) good = fwrite(buffer, 1, n, out) == n;
-    tess_status status = in ? finish_file(out, fresh, to, good && !ferror(in)) : TESS_OK;
+    tess_status status = in ? tess_file_end(out, fresh, to, good && !ferror(in)) : TESS_OK;
     if (!in && !itself) unlink(to); /* another model's, which was here before */
     if (in) fclose(in);
     free(fresh);

@@ -7,6 +7,7 @@
 #ifndef TESS_DIRECTORIES_H
 #define TESS_DIRECTORIES_H
 #include "runtime/runtime.h"
+#include <stdio.h>
 
 /* Makes a directory and those on the way to it, and returns whether it is there in the end; if not, errno is why. *made
  * (unless NULL) becomes the number of characters that name the first new one; 0: none is new. */
@@ -17,6 +18,8 @@ void tess_dirs_remove(const char *dir, size_t made);
 bool tess_dirs_has(const char *dir, const char *name);
 /* Returns whether a path that does not exist may be a name on Hugging Face's hub: gpt2, meta-llama/Llama-3.2-1B. */
 bool tess_dirs_hub(const char *name);
+/* Ends a file that was written as `fresh` (f NULL: it could not be opened): it becomes `path`, or goes. */
+tess_status tess_file_end(FILE *f, const char *fresh, const char *path, bool written) TESS_NODISCARD;
 /* Writes a small file, whole or not at all. */
 tess_status tess_write_text(const char *path, const char *text) TESS_NODISCARD;
 /* Copies a file, whole or not at all. If there is none at `from`, the one at `to` is removed. */

@@ -1,6 +1,7 @@
 /* The configuration: where values come from (file, environment, command line), what follows from several of them at
  * once, and writing it. */
 #include "graph/graph.h"
+#include "models/text/base/directories.h"
 #include "models/text/base/text.h"
 #include "models/train/config/config_impl.h"
 #include <ctype.h>
@@ -680,21 +681,9 @@ tess_status tess_config_write(const tess_config *config, const char *path)
     for (size_t i = 0; i < tess_key_count; i++)
         if (tess_keys[i].state != TESS_KEY_IGNORED && !tess_key_of_another_optimizer(config, &tess_keys[i]))
             TESS_ASSERT(tess_key_place(root, tess_keys[i].path, tess_key_get(config, &tess_keys[i])));
-    TESS_FREED char *text = dump(root), *fresh = tess_format("%s.new", path);
+    TESS_FREED char *text = dump(root);
     json_decref(root);
-    tess_status status = TESS_OK;
-    FILE *f = fopen(fresh, "w");
-    if (!f) {
-        status = tess_error(tess_errno_status(errno), path, "cannot be written: %s (see output)", strerror(errno));
-    } else {
-        bool written = fputs(text, f) >= 0 && fputc('\n', f) >= 0 && fflush(f) == 0 && fsync(fileno(f)) == 0;
-        written = fclose(f) == 0 && written;
-        if (!written || rename(fresh, path) != 0) {
-            status = tess_error(TESS_FAILED, path, "cannot be written: %s (is the disk full?)", strerror(errno));
-            unlink(fresh);
-        }
-    }
-    return status;
+    return tess_write_text(path, text);
 }
 
 bool tess_config_entry(const tess_config *config, size_t i, const char **key, char **value)

@@ -1,10 +1,10 @@
 /* The tasks of a trace as comma-separated values, for other programs: one a line, those of a rank in the order of their
  * ends. docs/observe.md has the columns. */
+#include "models/text/base/directories.h"
+#include "models/text/base/text.h"
 #include "models/train/explain/explain_impl.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* The step that a task of a rank is of: the first that ends no earlier, else the last. */
 static uint64_t step_of(const tess_traced *t, const tess_event *task)
@@ -63,19 +63,14 @@ tess_status tess_explain_csv(const char *output, const char *file, FILE *out)
     if (!output || !file || !out)
         return tess_error(TESS_INVALID, output ? file ? "output" : "file" : "directory", "is NULL");
     tess_traced t;
-    char *path = tess_format("%s/trace.json", output), *fresh = tess_format("%s.new", file);
+    TESS_FREED char *path = tess_format("%s/trace.json", output), *fresh = tess_format("%s.new", file);
     tess_status status = tess_traced_read(path, &t);
     if (status == TESS_OK) {
         FILE *f = fopen(fresh, "w");
         const size_t tasks = f ? put_tasks(f, &t) : 0;
-        const bool written = f && fflush(f) == 0 && !ferror(f);
-        if ((f && fclose(f) != 0) || !written || rename(fresh, file) != 0) {
-            status = tess_error(tess_errno_status(errno), file, "cannot be written: %s", strerror(errno));
-            unlink(fresh);
-        } else
-            fprintf(out, "%s: %zu tasks\n", file, tasks);
+        status = tess_file_end(f, fresh, file, true);
+        if (status == TESS_OK) fprintf(out, "%s: %zu tasks\n", file, tasks);
     }
     tess_traced_free(&t);
-    free(fresh), free(path);
     return status;
 }

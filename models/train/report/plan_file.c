@@ -1,11 +1,11 @@
 /* Writing plan.json, see plan_file.h. */
 #include "models/train/report/plan_file.h"
 #include "models/networks/networks.h"
-#include <errno.h>
+#include "models/text/base/directories.h"
+#include "models/text/base/text.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* A number that there may be nothing of. */
 static void set(json_t *to, const char *name, double x)
@@ -99,13 +99,10 @@ json_t *tess_plan_facts(const tess_run *r, const tess_step *step, const tess_hol
 
 void tess_plan_file_write(const tess_run *r, const tess_step *step, const tess_holds *plan, double yardstick)
 {
-    char *path = tess_format("%s/plan.json", r->c->output), *fresh = tess_format("%s.new", path);
-    json_t *root = tess_plan_facts(r, step, plan, yardstick);
-    if (json_dump_file(root, fresh, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) || rename(fresh, path)) {
-        tess_note("%s: cannot be written: %s (nothing but the report depends on it)", path, strerror(errno));
-        unlink(fresh);
-    }
-    json_decref(root);
-    free(fresh);
-    free(path);
+    TESS_FREED char *path = tess_format("%s/plan.json", r->c->output);
+    TESS_FREED_JSON json_t *root = tess_plan_facts(r, step, plan, yardstick);
+    TESS_FREED char *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    if (tess_write_text(path, text) == TESS_OK) return;
+    tess_note("%s (nothing but the report depends on it)", tess_error_text());
+    tess_error_clear();
 }
