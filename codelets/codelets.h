@@ -373,9 +373,10 @@ typedef struct tess_cross_entropy_arg {
     int64_t soft, soft_row;
     int loss, losses; /* which one this is, of how many that are added */
     bool bias, grad;
-    bool hits; /* rows: how many targets have the largest logit is counted behind the losses, as these are */
-    bool acc;  /* dx */
-    bool ends; /* gradient: dx is not needed, and neither w nor dx is among the buffers */
+    bool whole; /* logits, gradient: the tile is all of w, and the loss is what is wanted: a GPU's logits are dlogits */
+    bool hits;  /* rows: how many targets have the largest logit is counted behind the losses, as these are */
+    bool acc;   /* dx */
+    bool ends;  /* gradient: dx is not needed, and neither w nor dx is among the buffers */
     /* Rows of a sequence, where what is wanted is not the loss of all but a score of each sequence, f32 (sequences, 2):
      * the sum of the log-probabilities of its targets, and their number. lse is then of all rows of the tile. 0: none.
      */

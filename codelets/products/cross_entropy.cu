@@ -1,9 +1,11 @@
 /* cross_entropy: the tasks of cross_entropy.c, with statistics laid out as there. But p has the logits themselves,
  * rounded as the library rounds them: they are written once, read for the statistics, and become dlogits in place. What
- * is asked for the loss alone is made block by block, in as many rows and columns as w->room holds. */
+ * is asked for the loss alone is made block by block, in as many rows and columns as w->room holds. Where a tile of w
+ * is all of it, statistics and dlogits are one kernel. */
 #include "codelets/shared/kernels.h"
 
-constexpr int STRIP = 512, THREADS = 256;
+constexpr int STRIP = 512, THREADS = 256, CHAINS = 32;
+constexpr int ROW_THREADS = 512;    /* of a row: all that are under way, two a multiprocessor, stay in the cache */
 constexpr size_t LOGITS = 30 << 20; /* bytes of a block of them: it stays in the device's cache */
 /* Columns of a block, of whole strips, so that it has some hundred rows: with all columns of a large vocabulary each of
  * its products would read all of W for a few. */
@@ -16,9 +18,9 @@ static int64_t apart(const tess_cross_entropy_arg *a)
 {
     return a->ld ? a->ld : a->out;
 }
-static int64_t strips_of(int64_t out)
+TESS_BOTH int64_t strips_of(int64_t out)
 {
-    return blocks_of(out, STRIP);
+    return (out + STRIP - 1) / STRIP;
 }
 
 /* The statistics of one tile: (strips, rows) of m and of the sum of exp(logit - m), then (rows, 1 or soft) of the
@@ -82,14 +84,12 @@ template <tess_dtype T, int K> TESS_DEVICE void load_of(float v[K], const void *
     for (int k = 0; k < K; k++) v[k] = i + k < n ? value_at<T>(strip, i + k) : 0;
 }
 
-/* A warp a strip of a row, read once. */
-template <tess_dtype T, int K> TESS_KERNEL(THREADS) soften_kernel(softening s)
+/* By a warp, which reads the strip once. */
+template <tess_dtype T, int K> TESS_DEVICE void soften_strip(const softening &s, int64_t r, int64_t strip)
 {
     constexpr int EACH = STRIP / WARP / K;
-    const int64_t job = (int64_t)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
-    if (job >= s.jobs) return; /* the whole warp */
     const int lane = (int)threadIdx.x % WARP;
-    const int64_t r = job / s.strips, strip = job % s.strips, c0 = strip * STRIP;
+    const int64_t c0 = strip * STRIP;
     const int n = (int)(s.out - c0 < STRIP ? s.out - c0 : STRIP);
     const void *from = at(s.logits, r * s.ld + c0, T);
     const int64_t hit = s.target[s.row + r] - s.first - c0;
@@ -124,45 +124,11 @@ template <tess_dtype T, int K> TESS_KERNEL(THREADS) soften_kernel(softening s)
     s.to.top[strip * s.rows + s.row + r] = top;
     s.to.sum[strip * s.rows + s.row + r] = fabsf(top) < INFINITY ? sum : NAN;
 }
-
-/* The statistics of these columns' logits, of all rows from s.row on. */
-template <tess_dtype T> static void soften(const tess_work *w, softening s, int64_t column, int64_t rows)
+template <tess_dtype T, int K> TESS_KERNEL(THREADS) soften_kernel(softening s)
 {
-    const tess_cross_entropy_arg *a = arg_of(w);
-    const int64_t strip = column / STRIP * a->rows;
-    const bool wide = s.ld % WIDE == 0 && aligned(s.logits);
-    s.target = (const int32_t *)w->buf[1].ptr + a->row;
-    s.to = stats_at(buffer(w, 3), a->rows, a->out);
-    s.to.top += strip, s.to.sum += strip;
-    s.rows = a->rows, s.first = a->first + column, s.cap = a->cap;
-    s.heat = heat_of(a), s.soft = soft_of(w, 5 + a->grad + a->bias);
-    s.strips = strips_of(s.out), s.jobs = rows * s.strips;
-    launch(w, wide ? soften_kernel<T, WIDE> : soften_kernel<T, 1>, blocks_of(s.jobs, THREADS / WARP), THREADS, 0, s);
+    const int64_t job = (int64_t)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
+    if (job < s.jobs) soften_strip<T, K>(s, job / s.strips, job % s.strips);
 }
-
-/* x, target, w, stats, scratch[, p][, b][, soft]. Where p keeps them, all logits are one product; else the rows of a
- * column's blocks come one after the other, while their part of W is in the cache. */
-template <tess_dtype T> static void cross_entropy_logits_body(const tess_work *w)
-{
-    const tess_cross_entropy_arg *a = arg_of(w);
-    const int64_t columns = a->grad || a->out < COLUMNS ? a->out : COLUMNS;
-    const int64_t ld = a->grad ? apart(a) : blocks_of(columns, ALIGN) * ALIGN;
-    const int64_t most = a->grad ? a->rows : (int64_t)(LOGITS / tess_dtype_size(T)) / ld / 128 * 128;
-    const float *bias = a->bias ? (const float *)w->buf[5 + a->grad].ptr : NULL;
-    char *room = (char *)room_of(w, BIAS + (a->grad ? 0 : LOGITS));
-    for (int64_t c = 0; room && c < a->out; c += columns)
-        for (int64_t r = 0; r < a->rows; r += most) {
-            softening s = {};
-            const int64_t rows = a->rows - r < most ? a->rows - r : most;
-            void *to = a->grad ? w->buf[5].ptr : room + BIAS;
-            s.logits = to, s.row = r, s.out = a->out - c < columns ? a->out - c : columns, s.ld = ld;
-            tess_cuda_mm d = {rows, s.out, a->in, a->in, a->in, ld, T, T};
-            d.tb = true, d.bias = bias ? bias + c : NULL;
-            tess_cuda_mm_run(w, &d, at(w->buf[0].ptr, (a->row + r) * a->in, T), at(w->buf[2].ptr, c * a->in, T), to);
-            soften<T>(w, s, c, rows);
-        }
-}
-TESS_CUDA_REAL(cross_entropy_logits)
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
@@ -172,6 +138,12 @@ struct statistics {
     int tiles;
     int64_t first; /* of them */
 };
+
+/* Columns of the tile that begins there. */
+TESS_DEVICE int64_t columns_of(const tess_cross_entropy_arg &a, int64_t begin)
+{
+    return a.vocab - begin < a.tile_out ? a.vocab - begin : a.tile_out;
+}
 
 /* Running over groups of tiles: of each row the largest logit, the sum of exponentials relative to it, in the end the
  * log of all exponentials in its place, and the logit at the target, or the sum of share (logit - log share) of soft
@@ -190,24 +162,37 @@ TESS_DEVICE void merge(double *top, double *sum, double m, double all)
         *sum += all * exp(m - *top);
 }
 
-/* A warp's lanes have a row each, and the warps of a block some strips of these rows each. */
-TESS_KERNEL(THREADS)
+/* What one of the chains that a row's strips are added up in has of a tile, whose statistics of this row begin there:
+ * the largest logit, and the sum of exponentials relative to the largest of all chains. */
+TESS_DEVICE float chain_top(const float *of, int64_t strips, int64_t rows, int chain)
+{
+    float top = -INFINITY;
+    for (int64_t i = chain; i < strips; i += CHAINS) top = fmaxf(top, of[i * rows]);
+    return top;
+}
+TESS_DEVICE double chain_sum(const float *of, int64_t strips, int64_t rows, int chain, double top)
+{
+    double sum = 0;
+    for (int64_t i = chain; i < strips; i += CHAINS)
+        sum = fma((double)of[(strips + i) * rows], exp((double)of[i * rows] - top), sum);
+    return sum;
+}
+
+/* A warp's lanes have a row each, and the warps of a block a chain each; in the end a warp adds up one row's. */
+TESS_KERNEL(CHAINS *WARP)
 merge_kernel(statistics s, running to, const int32_t *target, tess_cross_entropy_arg a, softness soft)
 {
-    constexpr int WARPS = THREADS / WARP;
-    TESS_SHARED(double, tops, [WARPS][WARP]);
-    TESS_SHARED(double, sums, [WARPS][WARP]);
+    TESS_SHARED(float, tops, [CHAINS][WARP]);
+    TESS_SHARED(double, sums, [CHAINS][WARP + 1]);
     const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
     const int64_t r = (int64_t)blockIdx.x * WARP + lane;
-    const bool goes_on = s.first && warp == 0 && r < a.rows;
-    double top = goes_on ? to.top[r] : -INFINITY, sum = goes_on ? to.sum[r] : 0;
-    double softly = goes_on && soft.of ? to.target[r] : 0;
-    for (int j = 0; j < s.tiles && r < a.rows; j++) {
-        const int64_t begin = (s.first + j) * a.tile_out, left = a.vocab - begin;
-        const int64_t columns = left < a.tile_out ? left : a.tile_out, strips = (columns + STRIP - 1) / STRIP;
-        const float *of = s.tile[j], *logit = of + 2 * strips * a.rows;
-        for (int64_t i = warp; i < strips; i += WARPS)
-            merge(&top, &sum, of[i * a.rows + r], of[(strips + i) * a.rows + r]);
+    const int tiles = r < a.rows ? s.tiles : 0;
+    double softly = s.first && soft.of && tiles ? to.target[r] : 0, sum = 0;
+    float top = -INFINITY;
+    for (int j = 0; j < tiles; j++) {
+        const int64_t begin = (s.first + j) * a.tile_out, columns = columns_of(a, begin), strips = strips_of(columns);
+        const float *logit = s.tile[j] + 2 * strips * a.rows;
+        top = fmaxf(top, chain_top(s.tile[j] + r, strips, a.rows, warp));
         for (int64_t i = 0; i < soft.count && warp == 0 && target[r] >= 0; i++) {
             const int64_t token = soft.of[2 * r * soft.count + i];
             const double share = share_of(soft, r, i);
@@ -216,15 +201,20 @@ merge_kernel(statistics s, running to, const int32_t *target, tess_cross_entropy
         }
         if (!soft.of && warp == 0 && target[r] >= begin && target[r] < begin + columns) to.target[r] = logit[r];
     }
+    if (soft.of && warp == 0 && tiles) to.target[r] = softly;
     tops[warp][lane] = top;
+    __syncthreads();
+    for (int k = 0; k < CHAINS; k++) top = fmaxf(top, tops[k][lane]);
+    for (int j = 0; j < tiles; j++)
+        sum += chain_sum(s.tile[j] + r, strips_of(columns_of(a, (s.first + j) * a.tile_out)), a.rows, warp, top);
     sums[warp][lane] = sum;
     __syncthreads();
-    if (warp > 0 || r >= a.rows) return;
-    for (int k = 1; k < WARPS; k++)
-        if (sums[k][lane] != 0) merge(&top, &sum, tops[k][lane], sums[k][lane]);
-    if (soft.of) to.target[r] = softly;
-    to.top[r] = top;
-    to.sum[r] = s.first + s.tiles < a.tiles ? sum : top + log(sum);
+    sum = warp_sum(sums[lane][warp]);
+    if (lane != warp || !tiles) return;
+    double most = s.first ? to.top[r] : -INFINITY, all = s.first ? to.sum[r] : 0;
+    merge(&most, &all, top, sum);
+    to.top[r] = most;
+    to.sum[r] = s.first + s.tiles < a.tiles ? all : most + log(all);
 }
 
 /* lse of each row, and the loss of all: one block, a tree. */
@@ -299,7 +289,7 @@ template <tess_dtype T> static void cross_entropy_rows_body(const tess_work *w)
         s.first = first;
         for (; s.tiles < TILES && first + s.tiles < a->tiles; s.tiles++)
             s.tile[s.tiles] = (const float *)w->buf[3 + first + s.tiles].ptr;
-        launch(w, merge_kernel, blocks_of(a->rows, WARP), THREADS, 0, s, to, target, *a,
+        launch(w, merge_kernel, blocks_of(a->rows, WARP), CHAINS * WARP, 0, s, to, target, *a,
                soft_of(w, 3 + (unsigned)a->tiles));
     }
     if (a->sequence) {
@@ -335,16 +325,14 @@ TESS_DEVICE float cap_slope(float capped, float cap)
     return 1 - part * part;
 }
 
-/* The logits in p become dlogits; a warp a strip of a row. */
-template <tess_dtype T, int K> TESS_KERNEL(THREADS) scale_kernel(scaling s, int64_t strips)
+/* The logits in p become dlogits, by a warp. */
+template <tess_dtype T, int K> TESS_DEVICE void scale_strip(const scaling &s, int64_t r, int64_t strip, float lse)
 {
-    const int64_t job = (int64_t)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
-    const int64_t r = job / strips, strip = job % strips, c0 = strip * STRIP;
-    if (r >= s.rows) return;
+    const int64_t c0 = strip * STRIP;
     const int n = (int)(s.out - c0 < STRIP ? s.out - c0 : STRIP), lane = (int)threadIdx.x % WARP;
     const bool counts = s.target[r] >= 0;
     const int64_t hit = s.soft.of ? -1 : s.target[r] - s.first - c0;
-    const float loss_scale = s.scores ? -s.scores[(s.row + r) / s.sequence * 2] : s.loss_scale, lse = s.lse[r];
+    const float loss_scale = s.scores ? -s.scores[(s.row + r) / s.sequence * 2] : s.loss_scale;
     void *p = at(s.p, r * s.ld + c0, T);
 #pragma unroll 2
     for (int i = lane * K; i < n; i += WARP * K) {
@@ -373,37 +361,112 @@ template <tess_dtype T, int K> TESS_KERNEL(THREADS) scale_kernel(scaling s, int6
     }
 }
 
+template <tess_dtype T, int K> TESS_KERNEL(THREADS) scale_kernel(scaling s)
+{
+    const int64_t job = (int64_t)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP, strips = strips_of(s.out);
+    if (job < s.rows * strips) scale_strip<T, K>(s, job / strips, job % strips, s.lse[job / strips]);
+}
+
+/* A block a row, whose logits become dlogits while the device's cache has them. */
+template <tess_dtype T> TESS_KERNEL_AT(ROW_THREADS, 2) row_kernel(softening s, scaling to)
+{
+    TESS_SHARED(float, lse, [1]);
+    const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
+    const int64_t r = blockIdx.x;
+    for (int64_t i = warp; i < s.strips; i += ROW_THREADS / WARP) soften_strip<T, WIDE>(s, r, i);
+    __syncthreads();
+    if (warp == 0) {
+        const double top = warp_max(chain_top(s.to.top + r, s.strips, s.rows, lane));
+        const double sum = warp_sum(chain_sum(s.to.top + r, s.strips, s.rows, lane, top));
+        if (lane == 0) lse[0] = (float)(top + log(sum));
+    }
+    __syncthreads();
+    for (int64_t i = warp; i < s.strips; i += ROW_THREADS / WARP) scale_strip<T, WIDE>(to, r, i, lse[0]);
+}
+
+/* Of a loss. */
+static scaling scaling_of(const tess_work *w, void *p, const void *stats, const void *target, unsigned more)
+{
+    const tess_cross_entropy_arg *a = arg_of(w);
+    scaling s = {};
+    s.of = stats_at((void *)stats, a->rows, a->out), s.target = (const int32_t *)target + a->row, s.p = p;
+    s.rows = a->rows, s.out = a->out, s.first = a->first, s.ld = apart(a), s.row = a->row, s.cap = a->cap;
+    s.loss_scale = w->env->loss_scale[a->loss] * (a->weight > 0 ? a->weight : 1) / heat_of(a);
+    s.heat = heat_of(a), s.soft = soft_of(w, more);
+    return s;
+}
+/* Whether logits leave dlogits. */
+static bool at_once(const tess_cross_entropy_arg *a)
+{
+    return a->whole && apart(a) % WIDE == 0;
+}
+
 /* p, stats, lse, target[, w, dx][, dscores][, soft] */
 template <tess_dtype T> static void cross_entropy_gradient_body(const tess_work *w)
 {
     const tess_cross_entropy_arg *a = arg_of(w);
     void *p = w->buf[0].ptr;
-    const int64_t strips = strips_of(a->out), jobs = a->rows * strips;
-    const int32_t *target = (const int32_t *)w->buf[3].ptr + a->row;
-    const scaling s = {stats_at(buffer(w, 1), a->rows, a->out),
-                       (const float *)w->buf[2].ptr + (a->sequence ? a->row : 0),
-                       target,
-                       p,
-                       a->rows,
-                       a->out,
-                       a->first,
-                       apart(a),
-                       w->env->loss_scale[a->loss] * (a->weight > 0 ? a->weight : 1) / heat_of(a),
-                       a->cap,
-                       a->sequence ? (const float *)w->buf[a->ends ? 4 : 6].ptr : NULL,
-                       a->row,
-                       a->sequence,
-                       heat_of(a),
-                       soft_of(w, 4 + 2 * !a->ends + (a->sequence > 0))};
+    scaling s = scaling_of(w, p, w->buf[1].ptr, w->buf[3].ptr, 4 + 2 * !a->ends + (a->sequence > 0));
+    s.lse = (const float *)w->buf[2].ptr + (a->sequence ? a->row : 0);
+    s.sequence = a->sequence;
+    if (a->sequence) s.scores = (const float *)w->buf[a->ends ? 4 : 6].ptr;
     const bool wide = s.ld % WIDE == 0 && aligned(p);
-    launch(w, wide ? scale_kernel<T, WIDE> : scale_kernel<T, 1>, blocks_of(jobs, THREADS / WARP), THREADS, 0, s,
-           strips);
+    if (!at_once(a))
+        launch(w, wide ? scale_kernel<T, WIDE> : scale_kernel<T, 1>,
+               blocks_of(a->rows * strips_of(a->out), THREADS / WARP), THREADS, 0, s);
     if (a->ends) return;
     tess_cuda_mm d = {a->rows, a->in, a->out, apart(a), a->in, a->in, T, TESS_F32};
     d.acc = a->acc;
     tess_cuda_mm_run(w, &d, p, w->buf[4].ptr, w->buf[5].ptr);
 }
 TESS_CUDA_REAL(cross_entropy_gradient)
+
+/* ---- what begins it ---------------------------------------------------------------------------------------------- */
+
+/* The statistics of these columns' logits, of all rows from s.row on; dlogits, where they come at once. */
+template <tess_dtype T> static void soften(const tess_work *w, softening s, int64_t column, int64_t rows)
+{
+    const tess_cross_entropy_arg *a = arg_of(w);
+    const int64_t strip = column / STRIP * a->rows;
+    const bool wide = s.ld % WIDE == 0 && aligned(s.logits);
+    const unsigned more = 5 + a->grad + a->bias;
+    s.target = (const int32_t *)w->buf[1].ptr + a->row;
+    s.to = stats_at(buffer(w, 3), a->rows, a->out);
+    s.to.top += strip, s.to.sum += strip;
+    s.rows = a->rows, s.first = a->first + column, s.cap = a->cap;
+    s.heat = heat_of(a), s.soft = soft_of(w, more);
+    s.strips = strips_of(s.out), s.jobs = rows * s.strips;
+    if (at_once(a))
+        launch(w, row_kernel<T>, rows, ROW_THREADS, 0, s,
+               scaling_of(w, w->buf[5].ptr, w->buf[3].ptr, w->buf[1].ptr, more));
+    else
+        launch(w, wide ? soften_kernel<T, WIDE> : soften_kernel<T, 1>, blocks_of(s.jobs, THREADS / WARP), THREADS, 0,
+               s);
+}
+
+/* x, target, w, stats, scratch[, p][, b][, soft]. Where p keeps them, all logits are one product; else the rows of a
+ * column's blocks come one after the other, while their part of W is in the cache. */
+template <tess_dtype T> static void cross_entropy_logits_body(const tess_work *w)
+{
+    const tess_cross_entropy_arg *a = arg_of(w);
+    const int64_t columns = a->grad || a->out < COLUMNS ? a->out : COLUMNS;
+    const int64_t ld = a->grad ? apart(a) : blocks_of(columns, ALIGN) * ALIGN;
+    const int64_t most = a->grad ? a->rows : (int64_t)(LOGITS / tess_dtype_size(T)) / ld / 128 * 128;
+    const float *bias = a->bias ? (const float *)w->buf[5 + a->grad].ptr : NULL;
+    char *room = (char *)room_of(w, BIAS + (a->grad ? 0 : LOGITS));
+    for (int64_t c = 0; room && c < a->out; c += columns)
+        for (int64_t r = 0; r < a->rows; r += most) {
+            softening s = {};
+            const int64_t rows = a->rows - r < most ? a->rows - r : most;
+            void *to = a->grad ? w->buf[5].ptr : room + BIAS;
+            s.logits = to, s.row = r, s.out = a->out - c < columns ? a->out - c : columns, s.ld = ld;
+            tess_cuda_mm d = {rows, s.out, a->in, a->in, a->in, ld, T, T};
+            d.tb = true, d.bias = bias ? bias + c : NULL;
+            tess_cuda_mm_run(w, &d, at(w->buf[0].ptr, (a->row + r) * a->in, T), at(w->buf[2].ptr, c * a->in, T), to);
+            soften<T>(w, s, c, rows);
+        }
+}
+TESS_CUDA_REAL(cross_entropy_logits)
 
 /* ---- the likeliest ----------------------------------------------------------------------------------------------- */
 

@@ -165,6 +165,7 @@ static tess_cross_entropy_arg *arg(tess_lower *L, const tess_node *n, int64_t ro
                     .bias = n->in[3] != NULL, .cap = head_of(n)->cap, .heat = head_of(n)->heat,
                     .weight = head_of(n)->weight, .soft = head_of(n)->soft, .loss = tess_losses_of(n->out) - 1,
                     .losses = tess_losses(L), .hits = tess_numbers(L) > 0, .grad = trains(L, n),
+                    .whole = trains(L, n) && all_tiles(w) == 1 && n->out->kind == TESS_KIND_LOSS,
                     .ends = !tess_wants_gradient(L, n->in[0]));
 }
 

@@ -11,7 +11,9 @@
 enum { ROOM = 64 << 20 };
 static void *room;
 static struct tess_kernel_fault *fault;
+static uint64_t bits; /* of what the last call wrote */
 #ifdef TESS_EMULATED
+static int launches; /* of the last call */
 extern int emulated_turn, emulated_launches;
 extern tess_body emulated_body_of(const tess_codelet *cl);
 #endif
@@ -42,6 +44,7 @@ static void compare(const struct op_buffer *b, const void *device, const void *c
     void *got = tess_alloc(bytes ? bytes : 1);
     double off = 0, size = 0, limit = fmax(limit_of(b, cl), b->within);
     device_get(got, device, bytes);
+    for (size_t i = 0; i < bytes; i++) bits = (bits ^ ((unsigned char *)got)[i]) * 1099511628211u;
     if (b->form) b->form(got);
     if (same && memcmp(got, cpu, bytes)) CHECK_SAY("%s: %s has other bits", what, b->name);
     for (int64_t i = 0; i < b->n && !same; i++) {
@@ -98,12 +101,13 @@ void op_run(tess_codelet *cl, const void *arg)
     w.fault = fault;
 #ifdef TESS_EMULATED
     emulated_turn++; /* the next device */
-    const int before = emulated_launches;
+    const int before = emulated_launches, launches_before = launches;
 #endif
     cuda(&w);
 #ifdef TESS_EMULATED
-    if (cl == &tess_bundle_either[TESS_F32])
-        CHECK(emulated_launches - before < (int)((const tess_bundle_arg *)arg)->parts / 3);
+    launches = emulated_launches - before;
+    if (op_saves >= 0) CHECK_EQ(launches, launches_before - op_saves);
+    if (cl == &tess_bundle_either[TESS_F32]) CHECK(launches < (int)((const tess_bundle_arg *)arg)->parts / 3);
 #endif
     const char *error = device_error();
     if (error) {
@@ -111,11 +115,14 @@ void op_run(tess_codelet *cl, const void *arg)
         exit(1); /* the device is of no use after that */
     }
     compare_failures(said, what);
+    const uint64_t bits_before = bits;
+    bits = 14695981039346656037u;
     for (int i = 0; i < op_buffers; i++) {
         if (op_buffer[i].form) op_buffer[i].form(cpu[i].ptr);
         if (op_buffer[i].kind == OP_OUT) compare(&op_buffer[i], gpu[i].ptr, cpu[i].ptr, cl, what);
         device_free(gpu[i].ptr);
     }
+    if (op_saves >= 0 && bits != bits_before) CHECK_SAY("%s: other bits than the call before", what);
     op_forget();
 }
 

@@ -51,6 +51,7 @@ static void whole_head(const tess_cross_entropy_arg *of, tess_dtype t, int64_t a
     static uint16_t buf[HEAD_PARTS][10];
     static tess_bundle_part part[HEAD_PARTS];
     const int64_t rows = of->rows, in = of->in;
+    const int tiles = (int)of->tiles, at = tiles;
     const uint16_t x = 0, target = 1, scratch = 2, lse = 3, loss = 4;
     unsigned n[HEAD_PARTS] = {0};
     uint16_t next = 5, more = 0, dx = 0, scores = 0, w[HEAD_TILES], stats[HEAD_TILES], p[HEAD_TILES], b = 0;
@@ -66,7 +67,7 @@ static void whole_head(const tess_cross_entropy_arg *of, tess_dtype t, int64_t a
     if (of->sequence) op_drawn("dscores", 2 * (all / of->sequence), TESS_F32, 1), scores = next++;
     if (of->soft) soft(soft_places, of->soft, of->vocab), more = next++;
 #define USE(k, buffer) buf[k][n[k]++] = buffer
-    for (int j = 0; j < HEAD_TILES; j++) {
+    for (int j = 0; j < tiles; j++) {
         const int64_t first = j * of->tile_out, left = of->vocab - first;
         a[j] = *of;
         a[j].first = first, a[j].out = left < of->tile_out ? left : of->tile_out, a[j].grad = true;
@@ -82,13 +83,12 @@ static void whole_head(const tess_cross_entropy_arg *of, tess_dtype t, int64_t a
         if (of->soft) USE(j, more);
         part[j] = (tess_bundle_part){&tess_cross_entropy_logits[t], &a[j], buf[j], n[j]};
     }
-    const int at = HEAD_TILES;
     a[at] = *of;
     USE(at, target), USE(at, lse), USE(at, loss);
-    for (int j = 0; j < HEAD_TILES; j++) USE(at, stats[j]);
+    for (int j = 0; j < tiles; j++) USE(at, stats[j]);
     if (of->soft) USE(at, more);
     part[at] = (tess_bundle_part){&tess_cross_entropy_rows[TESS_F32], &a[at], buf[at], n[at]};
-    for (int j = 0; j < HEAD_TILES; j++) {
+    for (int j = 0; j < tiles; j++) {
         const int k = at + 1 + j;
         a[k] = a[j];
         a[k].acc = j > 0;
@@ -99,7 +99,7 @@ static void whole_head(const tess_cross_entropy_arg *of, tess_dtype t, int64_t a
         part[k] = (tess_bundle_part){&tess_cross_entropy_gradient[t], &a[k], buf[k], n[k]};
     }
 #undef USE
-    op_run(&tess_bundle[t], &(tess_bundle_arg){HEAD_PARTS, part});
+    op_run(&tess_bundle[t], &(tess_bundle_arg){2 * (unsigned)tiles + 1, part});
 }
 
 static void heads(void)
@@ -254,6 +254,35 @@ static void likeliest(void)
         }
 }
 
+/* A tile that is all of w, whose dlogits a GPU makes at once, with the bits that they have task by task. */
+static void heads_at_once(void)
+{
+    enum { ROWS = 45, IN = 24, VOCAB = 1531, WIDE = 17084, AT = 3, COUNT = 40, SOFT_AT = 5 };
+    OP_EACH(t) for (int kind = 0; kind < 16; kind++)
+    {
+        const int64_t vocab = kind == 4 ? WIDE : VOCAB;
+        tess_cross_entropy_arg a = {.rows = ROWS,
+                                    .in = IN,
+                                    .row = AT,
+                                    .tiles = 1,
+                                    .tile_out = vocab,
+                                    .vocab = vocab,
+                                    .cap = kind & 2 ? 1.5f : 0,
+                                    .heat = kind & 8 ? 1.7f : 0,
+                                    .weight = kind & 8 ? 0.4f : 0,
+                                    .soft = kind & 8 ? COUNT : 0,
+                                    .soft_row = kind & 8 ? SOFT_AT : 0,
+                                    .losses = 1,
+                                    .bias = kind & 1,
+                                    .grad = true,
+                                    .ends = kind == 6};
+        const uint64_t dice = op_dice;
+        whole_head(&a, t, ROWS + AT, ROWS + AT + SOFT_AT, kind & 4);
+        a.whole = true, op_dice = dice, op_saves = kind & 4 ? 1 : 0;
+        whole_head(&a, t, ROWS + AT, ROWS + AT + SOFT_AT, kind & 4);
+    }
+}
+
 /* More columns than a GPU has in a block of logits, the last ones of them no whole strip. */
 static void wide_logits(void)
 {
@@ -283,6 +312,7 @@ OP_TASKS(cross_entropy)
     scores_of_sequences();
     soft_targets();
     likeliest();
+    heads_at_once();
     op_dice = dice;
 }
 

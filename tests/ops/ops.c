@@ -8,6 +8,7 @@ tess_env op_env = {.seed = 11, .step = 3, .train = true, .unscale = 1};
 uint64_t op_dice = 1;
 char op_failure[256], op_blame[256];
 size_t op_room;
+int op_saves = -1;
 bool op_speed, op_expects = true;
 static void *kept[4 * OP_BUFFERS];
 static int kept_count;
@@ -32,6 +33,7 @@ void op_forget(void)
     while (kept_count > 0) free(kept[--kept_count]);
     op_buffers = 0;
     op_room = 0;
+    op_saves = -1;
     op_blame[0] = 0;
 }
 

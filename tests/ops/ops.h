@@ -64,8 +64,9 @@ extern uint64_t op_dice;
 extern char op_failure[256]; /* what a body said through tess_work_fail */
 extern char op_blame[256];   /* what it is expected to say */
 extern size_t op_room;       /* of a GPU's scratch, what the next call has beside that of products; 0: a worker's */
-extern bool op_speed;        /* one call of each kind, at the sizes of GPT-2 */
-extern bool op_expects;      /* somebody looks at what is expected, which may take long to find */
+extern int op_saves;    /* the next call has the last one's bits on a GPU, and launches so many fewer; -1: others */
+extern bool op_speed;   /* one call of each kind, at the sizes of GPT-2 */
+extern bool op_expects; /* somebody looks at what is expected, which may take long to find */
 
 /* Draws an input and returns its elements. */
 double *op_in(const char *name, int64_t n, int type, double size);
