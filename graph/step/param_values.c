@@ -3,15 +3,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Between steps no tile whose home is the disk stays in RAM. */
+/* Between steps no tile stays above its home. */
+static tess_use resting(tess_use u)
+{
+    int leaves = TESS_LEAVES_RAM;
+    if (u.tile && tess_tile_home(u.tile) != TESS_TIER_GPU && tess_tile_role(u.tile) != TESS_ROLE_ACTIVATION)
+        leaves |= TESS_LEAVES_GPU;
+    return (tess_use){u.tile, u.mode | leaves};
+}
+
 static tess_status submit(tess_graph *g, tess_codelet *cl, tess_count_arg arg, tess_use a, tess_use b)
 {
     tess_task *t = tess_arena_get(g->arena, sizeof *t);
     tess_use *use = tess_arena_get(g->arena, 2 * sizeof *use);
     tess_count_arg *kept = tess_arena_get(g->arena, sizeof *kept);
     *kept = arg;
-    use[0] = (tess_use){a.tile, a.mode | TESS_LEAVES_RAM};
-    use[1] = (tess_use){b.tile, b.mode | TESS_LEAVES_RAM};
+    use[0] = resting(a), use[1] = resting(b);
     *t = (tess_task){.cl = cl, .arg = kept, .use = use, .nuse = b.tile ? 2 : 1};
     return tess_submit(t);
 }

@@ -297,7 +297,8 @@ static bool play(const tess_task *task, size_t n)
     return true;
 }
 
-/* Before a run all are in RAM that a list reads before it writes them. */
+/* Before a run all are in RAM that a list reads before it writes them, but for those that live on the GPU: they got
+ * their places when they were filled. */
 static void set_out_on_paper(tess_tile *t, int mode)
 {
     if (t->paper.met) return;
@@ -305,6 +306,8 @@ static void set_out_on_paper(tess_tile *t, int mode)
     t->paper.filled = t->filled;
     t->paper.here = false;
     t->filled = t->paper.below = (mode & TESS_R) != 0;
+    if (t->filled && t->home == TESS_TIER_GPU && tess_places_come(&tess_gpu_places, t, true))
+        tess_places_settle(&tess_gpu_places, t, NULL);
 }
 
 static void put_back(tess_tile *t, int mode)
@@ -327,9 +330,9 @@ bool tess_gpu_flow_play(const tess_task *task, size_t n, uint64_t room, uint64_t
 {
     if (memory || !room) return false;
     const tess_places real = tess_gpu_places;
-    each_tile(task, n, set_out_on_paper);
     tess_gpu_places.settle = settle_on_paper, tess_gpu_places.leave = leave_on_paper;
     tess_places_start(&tess_gpu_places, room);
+    each_tile(task, n, set_out_on_paper);
     bool held = play(task, n) && play(task, n);
     on_paper[0] = on_paper[1] = 0;
     held = held && play(task, n);
