@@ -320,6 +320,7 @@ typedef struct tess_work {
     void *stream, *room;
     size_t room_bytes;
     struct tess_kernel_fault *fault;
+    struct tess_launches *launches; /* the runtime's, of a body that it makes a CUDA graph of; NULL: of none */
     const struct tess_work *next; /* of a bundle, where the codelet is `together`: what the CUDA body does with this */
 } tess_work;
 typedef void (*tess_body)(const tess_work *w);
@@ -336,6 +337,23 @@ typedef struct tess_kernel_fault {
     int64_t element;     /* that is `value`; below 0: the gradient is not finite */
     double value;
 } tess_kernel_fault;
+
+/* ---- gpu/launches.c: how CUDA bodies launch, so that what they do may become a CUDA graph --------------------------
+ */
+
+typedef struct tess_launch {
+    const void *kernel;
+    unsigned blocks, threads;
+    size_t shared;
+    unsigned n;
+    const void *const *arg; /* (n), as cudaLaunchKernel has them, and their bytes */
+    const size_t *bytes;
+} tess_launch;
+/* Has a kernel run on w->stream. Returns CUDA's error, 0: none. */
+int tess_gpu_launch(const tess_work *w, const tess_launch *l);
+/* Says what else is to be put on w->stream, a library's work or a copy, by bytes that are equal where that is; NULL: it
+ * is not known. True: it is not to be put there now. */
+bool tess_gpu_launched(const tess_work *w, const void *what, size_t bytes);
 
 /* ---- progress/parts.c: a body in parts --------------------------------------------------------------------------- */
 

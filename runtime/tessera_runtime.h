@@ -216,6 +216,7 @@ typedef struct tess_machine {
     unsigned disk_depth;   /* concurrent transfers in each directory; 0: the engine chooses */
     double patience;       /* seconds without any progress after which the run is ended; 0: a minute */
     const char *folder;    /* the folder of standstill.txt, which describes such a run; NULL: the working directory */
+    bool gpu_graphs;       /* from a task's second time on its kernels on a GPU are launched as one CUDA graph */
     bool profile;          /* the library measures where time goes (for its own tools) */
 } tess_machine;
 #ifdef __cplusplus

@@ -269,7 +269,6 @@ static const char *sdpa_at(const part &p, int64_t row, int64_t head)
 /* Sequences from `row` on, groups from `group` on. */
 static int sdpa_do(const tess_work *w, const dnn_plan<sdpa> *p, const flash &f, int64_t row, int64_t group, void *room)
 {
-    const float scale = f.scale, one = 1, hidden = -INFINITY, window = (float)f.window;
     const int64_t head = group * (f.heads / f.groups);
     dnn_pointers to = {};
     dnn_point(&to, SDPA_Q, sdpa_at(f.q, row, head));
@@ -277,16 +276,16 @@ static int sdpa_do(const tess_work *w, const dnn_plan<sdpa> *p, const flash &f, 
     dnn_point(&to, SDPA_V, sdpa_at(f.v, row, group));
     dnn_point(&to, SDPA_Y, sdpa_at(f.y, row, head));
     dnn_point(&to, SDPA_LSE, f.lse + row * f.heads + head);
-    dnn_point(&to, SDPA_SCALE, &scale);
-    dnn_point(&to, SDPA_HIDDEN, &hidden);
-    if (p->of.window) dnn_point(&to, SDPA_WINDOW, &window);
+    dnn_point(&to, SDPA_SCALE, NULL, f.scale);
+    dnn_point(&to, SDPA_HIDDEN, NULL, -INFINITY);
+    if (p->of.window) dnn_point(&to, SDPA_WINDOW, NULL, (float)f.window);
     if (p->of.backward) {
         dnn_point(&to, SDPA_DY, sdpa_at(f.dy, row, head));
         dnn_point(&to, SDPA_DQ, sdpa_at(f.dq, row, head));
         dnn_point(&to, SDPA_DK, sdpa_at(f.dk, row, group));
         dnn_point(&to, SDPA_DV, sdpa_at(f.dv, row, group));
         dnn_point(&to, SDPA_DELTA, f.delta + row * f.heads + head * f.length);
-        dnn_point(&to, SDPA_ONE, &one);
+        dnn_point(&to, SDPA_ONE, NULL, 1);
     }
     return dnn_execute(&sdpa_library, w, p, &to, room);
 }

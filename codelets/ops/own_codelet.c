@@ -37,7 +37,7 @@ void tess_own_cpu(const tess_work *w)
 
 void tess_own_cuda(const tess_work *w)
 {
-    run(w, ((const tess_own_arg *)w->arg)->cuda);
+    if (!tess_gpu_launched(w, NULL, 0)) run(w, ((const tess_own_arg *)w->arg)->cuda);
 }
 
 static double bytes_of(const tess_operand *o, int n)

@@ -261,21 +261,36 @@ static inline dnn_plan<OF> *dnn_plan_of(dnn_library<OF, PLANS> *l, const tess_wo
 
 struct dnn_pointers {
     int64_t id[16];
-    void *ptr[16];
-    int count;
+    void *ptr[16]; /* NULL: the host's value */
+    float value[16];
+    int64_t count;
 };
-static inline void dnn_point(dnn_pointers *to, int64_t id, const void *ptr)
+static inline void dnn_point(dnn_pointers *to, int64_t id, const void *ptr, float value = 0)
 {
     TESS_ASSERT(to->count < 16);
     to->id[to->count] = id;
+    to->value[to->count] = value;
     to->ptr[to->count++] = (void *)ptr;
 }
+/* What an execution is known by. */
+template <class OF> struct dnn_called {
+    OF of;
+    dnn_pointers to;
+    const void *workspace;
+};
 template <class OF, int PLANS>
 static inline int dnn_execute(dnn_library<OF, PLANS> *l, const tess_work *w, const dnn_plan<OF> *p, dnn_pointers *to,
                               void *workspace)
 {
     const dnn_handle handle = l->handle[p->of.device];
     dnn_graph g = {};
+    dnn_called<OF> what;
+    memset((void *)&what, 0, sizeof what);
+    memcpy((void *)&what.of, (const void *)&p->of, sizeof p->of);
+    what.to = *to, what.workspace = workspace;
+    if (tess_gpu_launched(w, &what, sizeof what)) return 0;
+    for (int64_t k = 0; k < to->count; k++)
+        if (!to->ptr[k]) to->ptr[k] = &to->value[k];
     dnn_descriptor variant = dnn_make(&g, DNN_VARIANT);
     dnn_set(&g, variant, DNN_VARIANT_IDS, DNN_IS_INT64, to->id, to->count);
     dnn_set(&g, variant, DNN_VARIANT_POINTERS, DNN_IS_POINTER, to->ptr, to->count);

@@ -109,16 +109,28 @@ static void launch(const tess_work *w, void (*kernel)(P...), int64_t blocks, int
     if (shared > 48 << 10)
         tess_cuda_check(w, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
                         "shared memory");
-    (void)cudaGetLastError(); /* clears an earlier error of this thread: an allocation that StarPU tried, say */
-    kernel<<<(unsigned)blocks, (unsigned)threads, shared, (cudaStream_t)w->stream>>>(arg...);
-    tess_cuda_check(w, cudaGetLastError(), "launch");
+    const void *args[] = {&arg...};
+    const size_t bytes[] = {sizeof(arg)...};
+    const tess_launch l = {
+        (const void *)kernel, (unsigned)blocks, (unsigned)threads, shared, sizeof...(P), args, bytes};
+    tess_cuda_check(w, tess_gpu_launch(w, &l), "launch");
 }
+/* What such a call is known by. */
+struct bytes_set {
+    void *to;
+    const void *from;
+    size_t value, bytes;
+};
 static inline void set_bytes(const tess_work *w, void *p, int value, size_t bytes)
 {
+    const bytes_set what = {p, NULL, (size_t)value, bytes};
+    if (tess_gpu_launched(w, &what, sizeof what)) return;
     tess_cuda_check(w, cudaMemsetAsync(p, value, bytes, (cudaStream_t)w->stream), "memset");
 }
 static inline void copy_bytes(const tess_work *w, void *to, const void *from, size_t bytes)
 {
+    const bytes_set what = {to, from, 0, bytes};
+    if (tess_gpu_launched(w, &what, sizeof what)) return;
     tess_cuda_check(w, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, (cudaStream_t)w->stream), "copy");
 }
 #endif

@@ -68,6 +68,7 @@ void tess_gpu_stop(void)
         if (gpu.room[id]) starpu_free_on_node(starpu_worker_get_memory_node((unsigned)id), gpu.room[id], TESS_GPU_ROOM);
         gpu.room[id] = 0;
         tess_cuda_times_free(id);
+        tess_launches_free(id);
     }
     if (gpu.fault) tess_cuda_host_free(gpu.fault);
     gpu.fault = NULL;

@@ -51,6 +51,17 @@ void tess_cuda_look(void);
 /* Returns the last one that any thread kept; NULL: none. */
 const char *tess_cuda_said(void);
 
+/* ---- launches.c: tasks as CUDA graphs ---- */
+
+/* Whether any task becomes one. */
+void tess_launches_want(bool wanted);
+/* Puts the task's body on w->stream, in its worker. */
+void tess_launches_run(const tess_codelet *cl, const tess_work *w);
+/* Returns whether a body that fails is run again, since it failed of becoming a graph. */
+bool tess_launches_refuse(const tess_work *w, const char *why);
+/* Forgets that worker's. */
+void tess_launches_free(int worker);
+
 /* ---- gpu.c: while StarPU runs ---- */
 
 /* Finds its workers of GPUs and gives each what it needs. */

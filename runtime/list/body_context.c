@@ -1,4 +1,5 @@
 /* What bodies are given beside their buffers, what they tell of a failure, and what is known of their codelets. */
+#include "runtime/gpu/gpu.h"
 #include "runtime/list/list.h"
 #include "runtime/tiles/tiles.h"
 #include <stdarg.h>
@@ -55,6 +56,7 @@ void tess_work_fail(const tess_work *w, const char *format, ...)
     va_start(ap, format);
     vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
+    if (tess_launches_refuse(w, text)) return;
     tess_fault_set((w->task ? w->task->order : 0) + (w->env ? w->env->first : 0), text);
 }
 

@@ -102,7 +102,7 @@ void tess_task_run_cuda(void *buffers[], void *arg)
     tess_cuda_look();
     tess_standstill_does(worker, t);
     tess_cuda_body_begins(worker, w.stream);
-    tess_gpu_run(t->cl, &w);
+    tess_launches_run(t->cl, &w);
     tess_cuda_body_ends(worker, w.stream);
     tess_standstill_does(worker, NULL);
     tess_profile_launched(t, worker);

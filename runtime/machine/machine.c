@@ -76,10 +76,11 @@ static tess_status start_starpu(const tess_machine *m, const tess_rooms *rooms)
     return TESS_OK;
 }
 
-static tess_status start_tiers(const tess_rooms *rooms)
+static tess_status start_tiers(const tess_machine *m, const tess_rooms *rooms)
 {
     if (starpu_cpu_worker_get_count() == 0)
         return tess_error(TESS_INVALID, "STARPU_NCPU", "leaves no CPU worker, at least 1 is needed");
+    tess_launches_want(m->gpu_graphs);
     TESS_TRY(tess_gpu_start());
     TESS_TRY(tess_gpu_flow_start(rooms->gpu_tiles));
     TESS_TRY(tess_tier_register());
@@ -157,7 +158,7 @@ static tess_status start_in_turn(const tess_machine *m, const tess_rooms *rooms,
 static tess_status start_rest(const tess_machine *m, const tess_rooms *rooms)
 {
     tess_progress_begin();
-    const tess_status status = start_tiers(rooms);
+    const tess_status status = start_tiers(m, rooms);
     if (status != TESS_OK) {
         tess_stop();
         return status;

@@ -18,6 +18,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <string>
 #ifndef __x86_64__
 #include <ucontext.h>
 #endif
@@ -415,10 +417,36 @@ static inline float normcdff(float x)
 /* ---- launching: kernels.h's ---- */
 
 struct tess_work;
+extern "C" bool emulated_launched(const tess_work *w, const void *what, size_t bytes);
+#define tess_gpu_launched emulated_launched /* of emulated_lt.cpp, beside the runtime's own */
+
+/* What a body launches, where a test sets `records`: it happens when the test runs it, by arguments that were copied.
+ */
+namespace emulate
+{
+struct recorded {
+    const void *kernel; /* NULL: `what` is put on the stream */
+    std::string what, arguments;
+    std::function<void()> run; /* none where it is compared */
+};
+inline std::vector<recorded> *records;
+inline bool compares; /* a library is told that the stream has it */
+inline std::string called;
+
+static inline void put(const void *kernel, const std::string &what, const std::function<void()> &run)
+{
+    emulated_launches++;
+    if (!records)
+        run();
+    else if (kernel)
+        records->push_back({kernel, "", what, run});
+    else
+        records->push_back({NULL, what, "", compares ? nullptr : run});
+}
+} // namespace emulate
+
 template <class F> static void emulate_blocks(int64_t blocks, int threads, size_t shared, F call)
 {
-    if (blocks == 0) return;
-    emulated_launches++;
     if (threads < 1 || threads > 1024 || blocks < 0 || blocks > INT32_MAX) emulate::broken("no such launch");
     emulate::ask_shared(shared);
     emulate::threads = threads;
@@ -434,16 +462,21 @@ template <class F> static void emulate_blocks(int64_t blocks, int threads, size_
 template <class... P, class... A>
 static void launch(const tess_work *, void (*kernel)(P...), int64_t blocks, int threads, size_t shared, A... arg)
 {
-    emulate_blocks(blocks, threads, shared, [&] { kernel(arg...); });
+    if (blocks == 0) return;
+    std::string arguments;
+    if (emulate::records) (arguments.append((const char *)&arg, sizeof arg), ...);
+    emulate::put((const void *)kernel, arguments,
+                 [=] { emulate_blocks(blocks, threads, shared, [=] { kernel(arg...); }); });
 }
 static inline void set_bytes(const tess_work *, void *p, int value, size_t bytes)
 {
-    emulated_launches++;
-    memset(p, value, bytes);
+    const std::string what((const char *)&p, sizeof p);
+    emulate::put(NULL, what + std::to_string(value) + " " + std::to_string(bytes), [=] { memset(p, value, bytes); });
 }
 static inline void copy_bytes(const tess_work *, void *to, const void *from, size_t bytes)
 {
-    emulated_launches++;
-    memcpy(to, from, bytes);
+    const void *at[] = {to, from};
+    const std::string what((const char *)at, sizeof at);
+    emulate::put(NULL, what + std::to_string(bytes), [=] { memcpy(to, from, bytes); });
 }
 #endif

@@ -48,22 +48,6 @@ static void run_one(const tess_codelet *cl, tess_body body, const tess_work *w)
     free(before);
 }
 
-static void run_bundle(const tess_work *w)
-{
-    const tess_bundle_arg *a = w->arg;
-    tess_view view[TESS_BUNDLE_BUFFERS];
-    for (unsigned k = 0; k < a->parts; k++) {
-        const tess_bundle_part *p = &a->part[k];
-        for (unsigned i = 0; i < p->nbuf; i++) view[i] = w->buf[p->buf[i]];
-        tess_work part = *w;
-        part.arg = p->arg, part.buf = view, part.nbuf = p->nbuf;
-        if (has_own(p->cl))
-            run_one(p->cl, p->cl->cpu, &part);
-        else
-            p->cl->cpu(&part);
-    }
-}
-
 /* What is written and not read holds nothing of who had the place before: it might be what the body writes. */
 static void forget(const tess_work *w)
 {
@@ -72,17 +56,14 @@ static void forget(const tess_work *w)
             memset(w->buf[i].ptr, 0xff, w->buf[i].bytes);
 }
 
-void emulated_run_body(tess_body body, const tess_work *w)
+tess_body emulated_before_bodies(void)
 {
-    const tess_codelet *cl = w->task ? w->task->cl : NULL;
-    if (!cl || !getenv("TESS_EMULATED_OWN_BITS")) {
-        body(w);
-        return;
-    }
-    forget(w);
-    if (!strncmp(cl->name, "bundle", 6))
-        run_bundle(w);
-    else if (has_own(cl))
+    return getenv("TESS_EMULATED_OWN_BITS") ? forget : NULL;
+}
+
+void emulated_run_body(const tess_codelet *cl, tess_body body, const tess_work *w)
+{
+    if (cl && body != forget && getenv("TESS_EMULATED_OWN_BITS") && has_own(cl))
         run_one(cl, body, w);
     else
         body(w);

@@ -17,9 +17,11 @@
  *     TESS_EMULATED_TOGETHER=FILE  processes that share the devices: contexts and memory of all count
  *     TESS_EMULATED_LATE=RANK      a rank whose resets take a second longer
  *     TESS_EMULATED_ERROR=35       what the driver says instead of having devices (0: it has them)
- *     TESS_EMULATED_FAULT="X 3"    from the third on X is refused, which is cudaMalloc, cudaHostAlloc or
- *                                  cudaHostRegister; or copies and launches are counted: from the third on the GPU is
- *                                  "lost" and every wait for it says so, or "stands" and nothing on it ends
+ *     TESS_EMULATED_FAULT="X 3"    from the third on X is refused, which is cudaMalloc, cudaHostAlloc,
+ *                                  cudaHostRegister or what makes and launches a graph; of
+ *                                  cudaGraphExecKernelNodeSetParams it is not said; or copies and launches are
+ *                                  counted: from the third on the GPU is "lost" and every wait for it says so, or
+ *                                  "stands" and nothing on it ends
  *     TESS_EMULATED_CLOCK=1000     events find a clock that each body moves by so many us, and nothing else does
  *     TESS_EMULATED_OWN_BITS=1     bodies have bits of their own (emulated_bits.c)
  *     TESS_EMULATED_DRY=FILE       nothing is computed or copied, all takes its time (emulated_dry.c)
@@ -105,8 +107,9 @@ static void report(void)
     fprintf(f, "contexts");
     for (int i = 0; i < devices(); i++)
         if (device[i].context) fprintf(f, " %d", i);
-    fprintf(f, ", copies %ld, pageable %ld, bodies %ld, pins %ld, modules %s\n", emulated_counts.copies,
-            emulated_counts.pageable, emulated_counts.bodies, emulated_counts.pins, loading ? loading : "-");
+    const struct emulated_counts *c = &emulated_counts;
+    fprintf(f, ", copies %ld, pageable %ld, bodies %ld, pins %ld, launches %ld, graphs %ld, set %ld, modules %s\n",
+            c->copies, c->pageable, c->bodies, c->pins, c->launches, c->graphs, c->set, loading ? loading : "-");
     fclose(f);
 }
 
@@ -199,6 +202,7 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int id, int peer)
 }
 cudaError_t cudaDeviceSynchronize(void)
 {
+    if (emulated_captures()) return cudaErrorStreamCaptureUnsupported;
     emulated_drain(emulated_device());
     return cudaSuccess;
 }
@@ -282,6 +286,7 @@ static void put_memory(void *p, size_t bytes)
 
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
+    if (emulated_captures()) return cudaErrorStreamCaptureUnsupported;
     const int id = emulated_device();
     cudaError_t error = cudaErrorMemoryAllocation;
     if (emulated_fault("cudaMalloc")) return error;
@@ -312,6 +317,7 @@ static bool take_back(int id, const void *p)
 /* After all that is on its way there. */
 cudaError_t cudaFree(void *p)
 {
+    if (emulated_captures()) return cudaErrorStreamCaptureUnsupported;
     const int own = emulated_device();
     bool was = !p;
     if (p) emulated_drain(own);
@@ -377,6 +383,7 @@ static bool drop_pinned(void *p)
 
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags)
 {
+    if (emulated_captures()) return cudaErrorStreamCaptureUnsupported;
     (void)flags;
     emulated_device();
     if (emulated_fault("cudaHostAlloc") || posix_memalign(p, 4096, bytes ? bytes : 1)) return cudaErrorMemoryAllocation;
@@ -385,6 +392,7 @@ cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags)
 }
 cudaError_t cudaFreeHost(void *p)
 {
+    if (emulated_captures()) return cudaErrorStreamCaptureUnsupported;
     emulated_drain(emulated_device());
     if (!drop_pinned(p)) return cudaErrorInvalidValue;
     free(p);
@@ -392,6 +400,7 @@ cudaError_t cudaFreeHost(void *p)
 }
 cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags)
 {
+    if (emulated_captures()) return cudaErrorStreamCaptureUnsupported;
     (void)flags;
     emulated_device();
     if (emulated_is_pinned(p, 1)) return cudaErrorHostMemoryAlreadyRegistered;
@@ -405,6 +414,7 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags)
 }
 cudaError_t cudaHostUnregister(void *p)
 {
+    if (emulated_captures()) return cudaErrorStreamCaptureUnsupported;
     emulated_drain(emulated_device());
     return drop_pinned(p) ? cudaSuccess : cudaErrorHostMemoryNotRegistered;
 }

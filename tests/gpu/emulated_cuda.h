@@ -26,7 +26,8 @@ bool emulated_is_pinned(const void *p, size_t bytes);
 bool emulated_fault(const char *what);
 /* Counts what the report tells. */
 struct emulated_counts {
-    long copies, pageable, bodies, pins;
+    long copies, pageable, bodies, pins; /* bodies: that ran, or are to */
+    long launches, graphs, set;          /* of bodies one by one, of graphs; arguments of their nodes that were set */
 };
 extern struct emulated_counts emulated_counts;
 
@@ -39,13 +40,17 @@ void emulated_forget(int device);
 /* Puts something on a stream that is through when ended(of) says so, which is asked until then; other streams go on.
  * Where time alone passes it is told when the stream is free for it, and tells when it will have ended. */
 void emulated_until(cudaStream_t stream, bool (*ended)(void *of, double *until), void *of);
+/* Returns whether the calling thread captures a stream; what it calls now cannot be a part of that, and spoils it. */
+bool emulated_captures(void);
 /* Draws a number below n; of one sequence for a seed. */
 unsigned emulated_draw(unsigned n);
 
 /* ---- emulated_bits.c ---- */
 
-/* Runs a body on the device's thread; where it is asked for, what it writes has bits of the codelet's own. */
-void emulated_run_body(tess_body body, const tess_work *w);
+/* Runs the codelet's body on the device's thread; where it is asked for, what it writes has bits of its own. */
+void emulated_run_body(const tess_codelet *cl, tess_body body, const tess_work *w);
+/* Returns what is to run before a task's bodies: NULL: nothing. */
+tess_body emulated_before_bodies(void);
 
 /* ---- emulated_dry.c: time alone; but for the first these are called only where that is so ---- */
 

@@ -26,6 +26,51 @@ extern "C" tess_body emulated_body_of(const tess_codelet *cl)
     return (tess_body)body;
 }
 
+/* ---- what bodies launch, for tests that run it later ---- */
+
+extern "C" bool emulated_launched(const tess_work *, const void *what, size_t bytes)
+{
+    emulate::called.assign((const char *)what, bytes);
+    if (!emulate::records || !emulate::compares) return false;
+    emulate::put(NULL, emulate::called, nullptr);
+    return true;
+}
+
+static std::vector<emulate::recorded> records[2];
+
+/* From now on what bodies launch is captured, or compared with what was captured. */
+extern "C" void emulated_record(bool compares)
+{
+    emulate::compares = compares;
+    emulate::records = &records[compares];
+    records[compares].clear();
+}
+/* As a graph does: kernels with the arguments that they had last, all else as it was captured. Returns how many there
+ * are, and -1 where what was compared is not what was captured. */
+extern "C" int emulated_replay(void)
+{
+    const auto &was = records[0], &is = records[1];
+    bool same = was.size() == is.size();
+    emulate::records = NULL;
+    for (size_t k = 0; k < was.size() && same; k++) same = was[k].kernel == is[k].kernel && was[k].what == is[k].what;
+    for (size_t k = 0; k < was.size() && same; k++) (was[k].kernel ? is : was)[k].run();
+    return same ? (int)was.size() : -1;
+}
+/* Returns how many launches were compared, none of which happens; of them kernels, and those whose arguments the time
+ * before had otherwise. */
+extern "C" int emulated_recorded(int *kernels, int *differ)
+{
+    const auto &was = records[0], &is = records[1];
+    emulate::records = NULL;
+    *kernels = *differ = 0;
+    for (size_t k = 0; k < is.size(); k++) {
+        *kernels += is[k].kernel != NULL;
+        *differ += is[k].kernel && k < was.size() && was[k].arguments != is[k].arguments;
+    }
+    records[0] = records[1];
+    return (int)is.size();
+}
+
 struct emulated_handle {
     uint64_t era;
     int device;
@@ -281,6 +326,31 @@ static void finish(const emulated_product *d, const emulated_layout *c, void *to
     put(to, at, c->type, sum);
 }
 
+static void multiply(const emulated_product &of, const emulated_layout lies[3], const offer &o, float one,
+                     const void *a, const void *b, float more, void *c, void *room)
+{
+    const emulated_product *d = &of;
+    const emulated_layout *al = &lies[0], *bl = &lies[1], *cl = &lies[2];
+    if (o.room) memset(room, 0xff, o.room);
+    emulated_library.products[d->epilogue]++;
+    const int64_t m = cl->rows, n = cl->columns, k = d->a == CUBLAS_OP_T ? al->rows : al->columns;
+    const int64_t taken = o.split ? k / BLOCK_K * BLOCK_K : k;
+    emulated_library.ragged += taken < k;
+    emulated_library.split += o.split;
+    std::vector<float> x, y;
+    for (int32_t turn = 0; turn < al->batch; turn++) {
+        void *at = (void *)after(c, cl, turn);
+        x = unfold(after(a, al, turn), al, d->a == CUBLAS_OP_T),
+        y = unfold(after(b, bl, turn), bl, d->b == CUBLAS_OP_N);
+        for (int64_t j = 0; j < n; j++)
+            for (int64_t i = 0; i < m; i++) {
+                float sum = 0;
+                for (int64_t l = 0; l < taken; l++) sum += x[(size_t)(i * k + l)] * y[(size_t)(j * k + l)];
+                finish(d, cl, at, i, j, one * sum, more != 0 ? more * value(at, j * cl->ld + i, cl->type) : 0);
+            }
+    }
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, const void *alpha, const void *a,
                               cublasLtMatrixLayout_t al, const void *b, cublasLtMatrixLayout_t bl, const void *beta,
                               const void *c, cublasLtMatrixLayout_t cl, void *to, cublasLtMatrixLayout_t,
@@ -302,25 +372,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
     const bool plain = d->epilogue == CUBLASLT_EPILOGUE_DEFAULT;
     if ((!plain || emulated_library.plain_too) && (int)o.number < emulated_library.refuses)
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (o.room) memset(room, 0xff, o.room);
-    emulated_library.products[d->epilogue]++;
-    emulated_launches++;
-    const int64_t m = cl->rows, n = cl->columns, k = d->a == CUBLAS_OP_T ? al->rows : al->columns;
-    const int64_t taken = o.split ? k / BLOCK_K * BLOCK_K : k;
-    emulated_library.ragged += taken < k;
-    emulated_library.split += o.split;
     const float one = *(const float *)alpha, more = *(const float *)beta;
-    std::vector<float> x, y;
-    for (int32_t turn = 0; turn < al->batch; turn++) {
-        void *at = (void *)after(to, cl, turn);
-        x = unfold(after(a, al, turn), al, d->a == CUBLAS_OP_T),
-        y = unfold(after(b, bl, turn), bl, d->b == CUBLAS_OP_N);
-        for (int64_t j = 0; j < n; j++)
-            for (int64_t i = 0; i < m; i++) {
-                float sum = 0;
-                for (int64_t l = 0; l < taken; l++) sum += x[(size_t)(i * k + l)] * y[(size_t)(j * k + l)];
-                finish(d, cl, at, i, j, one * sum, more != 0 ? more * value(at, j * cl->ld + i, cl->type) : 0);
-            }
-    }
+    const emulated_product product = *d;
+    const emulated_layout lies[] = {*al, *bl, *cl};
+    emulate::put(NULL, emulate::called, [=] { multiply(product, lies, o, one, a, b, more, to, room); });
     return CUBLAS_STATUS_SUCCESS;
 }

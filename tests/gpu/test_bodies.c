@@ -1,6 +1,7 @@
 /* Every CUDA body against the CPU's on the calls that tests/ops/NAME.c describes, outputs poisoned: relative error in
  * norm 1e-5 in fp32, 1e-2 in bf16, 2e-4 in sums of it, and no bit where the codelet says that both are the same. Built
- * twice: with the bodies as they are, on a GPU (exit 77 without one), and with their source emulated on the CPU.
+ * twice: with the bodies as they are, on a GPU (exit 77 without one), and with their source emulated on the CPU, where
+ * what runs was captured in another step and has the arguments of this one, as in a graph (runtime/gpu/launches.c).
  * TESS_SEED draws other inputs. */
 #define main check_main
 #define CHECK_MAIN
@@ -16,6 +17,8 @@ static uint64_t bits; /* of what the last call wrote */
 static int launches; /* of the last call */
 extern int emulated_turn, emulated_launches;
 extern tess_body emulated_body_of(const tess_codelet *cl);
+extern void emulated_record(bool compares);
+extern int emulated_replay(void);
 #endif
 
 static tess_body body_of(const tess_codelet *cl)
@@ -71,6 +74,25 @@ static void compare_failures(const char *said, const char *what)
     if (strcmp(said, op_failure)) CHECK_SAY("%s: \"%s\" failed, expected \"%s\"", what, op_failure, said);
 }
 
+#ifdef TESS_EMULATED
+/* The body's launches as a graph that was captured in another step, with another seed, rate and scale. */
+static void replay(tess_body body, const tess_work *w, const char *what)
+{
+    tess_env other = *w->env, before;
+    tess_work captured = *w;
+    captured.env = &other;
+    other.seed += 5, other.step += 3, other.updates += 2, other.first += 100;
+    other.lr = other.lr * 3 + 0.5, other.unscale *= 4, other.clip *= 0.25, other.bias1 *= 0.5, other.bias2 *= 0.5;
+    for (int k = 0; k < TESS_MOST_LOSSES; k++) other.loss_scale[k] = other.loss_scale[k] * 2 + 1;
+    if (other.before) before = *other.before, before.lr += 1, other.before = &before;
+    emulated_record(false);
+    body(&captured);
+    emulated_record(true);
+    body(w);
+    if (emulated_replay() < 0) CHECK_SAY("%s: it launches other kernels in another step", what);
+}
+#endif
+
 void op_run(tess_codelet *cl, const void *arg)
 {
     tess_view cpu[OP_BUFFERS], gpu[OP_BUFFERS];
@@ -103,11 +125,13 @@ void op_run(tess_codelet *cl, const void *arg)
     emulated_turn++; /* the next device */
     const int before = emulated_launches, launches_before = launches;
 #endif
-    cuda(&w);
 #ifdef TESS_EMULATED
-    launches = emulated_launches - before;
+    replay(cuda, &w, what); /* which has the host's side twice */
+    launches = (emulated_launches - before) / 2;
     if (op_saves >= 0) CHECK_EQ(launches, launches_before - op_saves);
     if (cl == &tess_bundle_either[TESS_F32]) CHECK(launches < (int)((const tess_bundle_arg *)arg)->parts / 3);
+#else
+    cuda(&w);
 #endif
     const char *error = device_error();
     if (error) {

@@ -325,6 +325,92 @@ TEST(any_order)
         }
 }
 
+/* ---- CUDA graphs ---- */
+
+/* The digest of what a run wrote, and what the emulated GPU says of its launches. */
+struct graphed {
+    char weights[65];
+    long launches, graphs, set;
+};
+
+static void train_graphed(const char *name, const char *fault, const char *settings, struct graphed *of)
+{
+    char environment[300], path[128], all[400], line[400] = "";
+    static struct figures text;
+    snprintf(path, sizeof path, "%s/%s.report", dir, name);
+    unlink(path);
+    snprintf(environment, sizeof environment, "TESS_EMULATED_REPORT=%s TESS_EMULATED_FAULT='%s'", path, fault);
+    snprintf(
+        all, sizeof all,
+        "gpu_graphs=true %s model.n_layer=2 steps=6 scheduler.type=WarmupLR scheduler.params.warmup_num_steps=5 %s",
+        tiny, settings);
+    train(name, environment, all, &text);
+    memset(of, 0, sizeof *of);
+    FILE *f = fopen(path, "r");
+    const char *at = f && fgets(line, sizeof line, f) ? strstr(line, "launches ") : NULL;
+    if (f) fclose(f);
+    CHECK(at && sscanf(at, "launches %ld, graphs %ld, set %ld", &of->launches, &of->graphs, &of->set) == 3);
+    snprintf(line, sizeof line, "sha256sum %s/%s/model/model.safetensors", dir, name);
+    f = popen(line, "r");
+    CHECK(f && fscanf(f, "%64s", of->weights) == 1);
+    if (f) pclose(f);
+}
+
+/* What a graph was captured with is another step's: the bits are those of launches one by one only if all is set that a
+ * step changes: dropout's seed, a schedule's rate, the factor of clipping, scales. Under a cap there are single tasks,
+ * and none is worth a graph. */
+TEST(graphs_have_the_same_bits)
+{
+    static const char *const how[] = {
+        "", "bf16.enabled=true", "fp16.enabled=true gradient_clipping=0.1",
+        "eval_every=2 data.valid=", "model.n_embd=256 model.n_layer=3 data.seq_length=128 memory.gpu=115MiB"};
+    char settings[300];
+    small_runs = true;
+    for (size_t k = 0; k < sizeof how / sizeof *how; k++) {
+        struct graphed with, without;
+        const char *more = strstr(how[k], "valid") ? dir : "", *file = *more ? "/text.txt" : "";
+        snprintf(settings, sizeof settings, "%s%s%s", how[k], more, file);
+        train_graphed("with", "", settings, &with);
+        snprintf(settings, sizeof settings, "%s%s%s gpu_graphs=false", how[k], more, file);
+        train_graphed("without", "", settings, &without);
+        printf("%s: %ld launches, with graphs %ld and %ld graphs, arguments set of %ld\n", how[k], without.launches,
+               with.launches, with.graphs, with.set);
+        CHECK_STR(with.weights, without.weights);
+        CHECK_EQ(without.graphs, 0);
+        CHECK_EQ(with.launches, strstr(how[k], "memory") ? without.launches : with.launches);
+        if (strstr(how[k], "memory")) continue;
+        CHECK(with.graphs > 0 && with.set > 0 && with.launches + with.graphs < without.launches);
+        if (k == 0) CHECK(2 * (with.launches + with.graphs) < without.launches); /* of six steps the first has none */
+    }
+    small_runs = false;
+}
+
+/* Whatever CUDA refuses, tasks launch one by one, and a line says so. Were arguments not set, the bits would be others:
+ * so the emulated GPU does keep what it captured. */
+TEST(graphs_that_are_refused)
+{
+    static const char *const fault[] = {"cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate",
+                                        "cudaGraphLaunch", "cudaGraphExecKernelNodeSetParams"};
+    struct graphed first, again;
+    char name[80], text[9000];
+    small_runs = true;
+    train_graphed("granted", "", "", &first);
+    for (size_t k = 0; k < sizeof fault / sizeof *fault; k++) {
+        const bool sets = strstr(fault[k], "SetParams");
+        snprintf(name, sizeof name, "%s 1", fault[k]);
+        train_graphed("refused", name, "", &again);
+        CHECK(strcmp(again.weights, first.weights) ? sets : !sets);
+        snprintf(text, sizeof text, "%s/refused.log", dir);
+        FILE *f = fopen(text, "r");
+        text[f ? fread(text, 1, sizeof text - 1, f) : 0] = 0;
+        if (f) fclose(f);
+        const char *line = strstr(text, "GPU: kernels of a task are launched one by one");
+        CHECK(sets ? !line : line && !strstr(strchr(line, '\n'), "launched one by one"));
+        if (check_failures) printf("%s\n", fault[k]);
+    }
+    small_runs = false;
+}
+
 /* Stages, and what stands beside them, by groups of NCCL from GPU to GPU (tests/gpu/nccl_over_mpi.c): the bits of
  * messages through RAM, and an end. */
 TEST(stages_over_nccl)

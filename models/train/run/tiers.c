@@ -114,6 +114,7 @@ tess_status tess_run_tiers(tess_run *r, const char *made)
                                 .carrier = carrier(c),
                                 .patience = c->patience,
                                 .folder = c->output,
+                                .gpu_graphs = c->gpu_graphs,
                                 .disk = tess_run_disk(c),
                                 .disk_checksum = c->memory.checksum,
                                 .disk_block = block == TESS_CONFIG_AUTO ? 0 : (uint64_t)block,
