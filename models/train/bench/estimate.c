@@ -18,7 +18,8 @@ static tess_status flush(FILE *out)
 
 /* ---- other ranks' answers ---- */
 
-/* Seconds are what a rank's list of hundreds of thousands of tasks takes, so processes of their own ask other ranks. */
+/* A rank's list may have hundreds of thousands of tasks and take seconds to lay out, so several ranks are laid out at a
+ * time, each in a process of its own. */
 struct answer {
     pid_t child; /* 0: there is none */
     FILE *says;
@@ -41,7 +42,8 @@ static struct answer ask(question what, const tess_config *c, int rank)
     _exit(what(c, rank, out) == TESS_OK && fclose(out) == 0 ? 0 : 1);
 }
 
-/* Whether it came whole, in `text`: else the rank is to be asked here, which gives the error as well. */
+/* Waits for the answer and returns whether it came whole, in `text`. If not, the caller lays that rank out itself, and
+ * has the error as well. */
 static bool answered(struct answer *a, void *text, size_t size, size_t *length)
 {
     int status;
