@@ -610,7 +610,7 @@ void tess_kept_read(const tess_kept *k, const void *kept, int64_t of, bool posit
 /* Writes them, rounded to nearest: what was read comes to the same bits again. May change what x holds. */
 void tess_kept_write(const tess_kept *k, void *kept, int64_t of, bool positive, int64_t row, int64_t rows, float *x);
 
-/* Of all updates: master f32 (n), moments (n) each as `kept` says, grad f32 (n), loss double (2), norm[, copy (n)].
+/* Of all updates: master f32 (n), moments (n) each as `kept` says, grad (n), loss double (2), norm[, copy (n)].
  * norm is the square of the global norm, double, with clip; without, the exact sum of the squares of these gradients.
  * Nothing happens when the loss or the norm is not finite; the latter fails the task and names the parameter. */
 typedef struct tess_update_arg {
@@ -622,6 +622,7 @@ typedef struct tess_update_arg {
     double weight_decay; /* of this parameter */
     double lr_scale;     /* of env.lr */
     double stretch;      /* of a whole matrix' step, beside its decay */
+    tess_dtype gradient; /* TESS_F32; or TESS_BF16, of what does not come together as a whole matrix */
     tess_dtype copy;     /* of the copy that follows; TESS_F32: none does */
     bool clip;           /* scale by env.clip over the norm */
     bool late;           /* this update is of the step before, as env.before says */

@@ -46,6 +46,7 @@ typedef struct tess_optimizer {
     bool nesterov;              /* SGD, Muon: Nesterov's momentum */
     double lr_decay, initial;   /* Adagrad: decay of the learning rate; the first value of the sum of squares */
     tess_keeping keeping;       /* the format of the moments */
+    tess_dtype gradients;       /* that of a matrix' gradient while it waits for its update: TESS_F32 or TESS_BF16 */
     int ns_steps;               /* Muon: iterations that make a matrix orthogonal */
     bool match_rms;             /* Muon: steps are as long as AdamW's: torch's adjust_lr_fn "match_rms_adamw" */
     /* Adafactor, as transformers has it: eps is what squares have added to them. */

@@ -97,6 +97,8 @@ tess_status tess_optimizer_check(const tess_optimizer *o)
     TESS_TRY(kind->check(o));
     if (o->keeping < TESS_KEEP_F32 || o->keeping > TESS_KEEP_INT8)
         return tess_error(TESS_INVALID, "moments", "keeping %d (expected one of tess_keeping)", (int)o->keeping);
+    if (o->gradients != TESS_F32 && o->gradients != TESS_BF16)
+        return tess_error(TESS_INVALID, "gradients", "dtype %d (expected TESS_F32 or TESS_BF16)", (int)o->gradients);
     if (o->keeping != TESS_KEEP_F32 && tess_optimizer_moments(o) == 0)
         return tess_error(TESS_INVALID, "moments", "%s without momentum has no states to keep in fewer bits",
                           kind->name);

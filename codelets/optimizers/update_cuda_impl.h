@@ -9,7 +9,8 @@
  * optimizer and its update(x, moments, g) of one element. */
 template <class RATES, int MOMENTS> struct update_step {
     float *p, *moment[TESS_MOMENTS_MOST];
-    const float *grad;
+    const void *grad;
+    bool few;   /* it is in bf16 */
     void *copy; /* or NULL, of: */
     tess_dtype copied;
     const double *loss;
@@ -32,6 +33,13 @@ template <class RATES, int MOMENTS> struct update_step {
         if (sound) k->of.scale = norm ? tess_update_scale(clip, unscale, *norm) : (float)unscale;
         return sound;
     }
+    template <int K> TESS_DEVICE void gradient(float g[K], int64_t i) const
+    {
+        if (few)
+            load<TESS_BF16, K>(g, grad, i);
+        else
+            load<TESS_F32, K>(g, grad, i);
+    }
     template <int K> TESS_DEVICE void at(int64_t i) const
     {
         float x[K], m[MOMENTS + 1][K], g[K];
@@ -40,7 +48,7 @@ template <class RATES, int MOMENTS> struct update_step {
         load<TESS_F32, K>(x, p, i);
 #pragma unroll
         for (int j = 0; j < MOMENTS; j++) load<TESS_F32, K>(m[j], moment[j], i);
-        load<TESS_F32, K>(g, grad, i);
+        gradient<K>(g, i);
 #pragma unroll
         for (int j = 0; j < K; j++) k.update(&x[j], &m[0][j], &m[MOMENTS > 1][j], g[j]);
         store<TESS_F32, K>(p, i, x);
@@ -116,8 +124,9 @@ template <class RATES, int MOMENTS, unsigned POSITIVE> struct kept_step {
         for (int k = 0; k < KEPT_EACH; k++) {
             const int64_t i = lane + k * WARP;
             if (i >= s.n) continue;
-            float x = of.p[s.at + i];
-            r.update(&x, &m[0][k], &m[MOMENTS > 1][k], of.grad[s.at + i]);
+            float x = of.p[s.at + i], g;
+            of.template gradient<1>(&g, s.at + i);
+            r.update(&x, &m[0][k], &m[MOMENTS > 1][k], g);
             of.p[s.at + i] = x;
             if (of.copy) ((uint16_t *)of.copy)[s.at + i] = of.copied == TESS_F16 ? to_f16(x) : to_bf16(x);
 #pragma unroll
@@ -137,7 +146,8 @@ static update_step<RATES, MOMENTS> update_of(const tess_work *w, const tess_upda
     update_step<RATES, MOMENTS> s = {};
     s.p = u->master;
     for (int m = 0; m < MOMENTS; m++) s.moment[m] = u->moment[m];
-    s.grad = u->grad;
+    s.few = u->few != NULL;
+    s.grad = s.few ? (const void *)u->few : u->grad;
     s.loss = u->loss;
     if (u->a->clip)
         s.norm = (const double *)u->norm;

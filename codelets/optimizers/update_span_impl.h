@@ -1,5 +1,6 @@
-/* update_span: CPU bodies of updates. Where moments are kept in fewer bits, they are brought to fp32 block by block,
- * the optimizer's own loop runs over them, and they go back. Blocks know nothing of each other. */
+/* update_span: CPU bodies of updates. Where moments are kept in fewer bits, or the gradient is, they are brought to
+ * fp32 block by block, the optimizer's own loop runs over them, and moments go back. Blocks know nothing of each other.
+ */
 #ifndef TESS_UPDATE_SPAN_IMPL_H
 #define TESS_UPDATE_SPAN_IMPL_H
 #include "codelets/optimizers/moment_format_impl.h"
@@ -43,18 +44,37 @@ TESS_INLINE float tess_int8_write(uint8_t *code, float *x, int64_t n, bool posit
     return positive ? tess_int8_write_as(code, x, n, true) : tess_int8_write_as(code, x, n, false);
 }
 
+/* The view from element `by` on, but for its moments. */
+TESS_INLINE tess_update_view tess_update_from(const tess_update_view *u, int64_t by)
+{
+    tess_update_view v = *u;
+    v.master += by;
+    if (v.few)
+        v.few += by;
+    else
+        v.grad += by;
+    if (v.copy) v.copy += by;
+    return v;
+}
+
+/* The gradient of at most a block of elements comes to fp32 in `room`. */
+TESS_INLINE void tess_update_widen(tess_update_view *v, float room[TESS_KEPT_BLOCK], int64_t n)
+{
+    if (!v->few) return;
+    tess_widen(room, v->few, n, TESS_BF16);
+    v->grad = room;
+}
+
 /* Of moment m, with `positive` bit m says that it is never below 0. */
 TESS_INLINE void tess_update_span(const tess_update_view *u, tess_kept_cut cut, int64_t i, tess_update_loop *loop,
                                   const void *rates, unsigned positive, tess_keeping as)
 {
-    float room[TESS_MOMENTS_MOST][TESS_KEPT_BLOCK];
+    float room[TESS_MOMENTS_MOST][TESS_KEPT_BLOCK], gradient[TESS_KEPT_BLOCK];
     const tess_update_arg *a = u->a;
     const tess_kept_span s = tess_kept_span_of(&a->kept, cut, i);
     const int64_t scales = tess_kept_scales(a->n);
-    tess_update_view v = *u;
-    v.master += s.at;
-    v.grad += s.at;
-    if (v.copy) v.copy += s.at;
+    tess_update_view v = tess_update_from(u, s.at);
+    tess_update_widen(&v, gradient, s.n);
     for (int m = 0; m < a->moments; m++) {
         char *kept = (char *)u->moment[m];
         v.moment[m] = room[m];
@@ -101,13 +121,16 @@ TESS_INLINE void tess_update_part(const tess_update_view *u, int64_t k, tess_upd
 {
     const tess_update_arg *a = u->a;
     if (a->kept.as == TESS_KEEP_F32) {
-        const int64_t first = k * TESS_PART_ELEMENTS, left = a->n - first;
-        tess_update_view v = *u;
-        v.master += first;
-        v.grad += first;
-        if (v.copy) v.copy += first;
-        for (int m = 0; m < a->moments; m++) v.moment[m] += first;
-        loop(&v, rates, left < TESS_PART_ELEMENTS ? left : TESS_PART_ELEMENTS);
+        float gradient[TESS_KEPT_BLOCK];
+        const int64_t begin = k * TESS_PART_ELEMENTS, stop = least(begin + TESS_PART_ELEMENTS, a->n);
+        const int64_t each = u->few ? TESS_KEPT_BLOCK : TESS_PART_ELEMENTS;
+        for (int64_t at = begin; at < stop; at += each) {
+            const int64_t n = least(each, stop - at);
+            tess_update_view v = tess_update_from(u, at);
+            for (int m = 0; m < a->moments; m++) v.moment[m] += at;
+            tess_update_widen(&v, gradient, n);
+            loop(&v, rates, n);
+        }
         return;
     }
     const tess_kept_cut cut = tess_kept_cut_of(&a->kept);

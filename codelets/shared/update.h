@@ -13,8 +13,9 @@ typedef struct tess_update_view {
     const tess_update_arg *a;
     const tess_env *env; /* that of the update */
     float *master, *moment[TESS_MOMENTS_MOST];
-    const float *grad;
-    uint16_t *copy; /* or NULL */
+    const float *grad;   /* or, where that is NULL: */
+    const uint16_t *few; /* in bf16 */
+    uint16_t *copy;      /* or NULL */
     const double *loss;
     const void *norm; /* with clip a double, else an exact sum */
 } tess_update_view;
@@ -28,7 +29,8 @@ static inline tess_update_view tess_update_view_of(const tess_work *w)
     v.env = a->late ? w->env->before : w->env;
     v.master = (float *)w->buf[0].ptr + a->at_master;
     for (int m = 0; m < TESS_MOMENTS_MOST; m++) v.moment[m] = m < a->moments ? (float *)w->buf[1 + m].ptr : NULL;
-    v.grad = (const float *)rest[0].ptr + a->at_gradient;
+    v.grad = a->gradient == TESS_F32 ? (const float *)rest[0].ptr + a->at_gradient : NULL;
+    v.few = a->gradient == TESS_F32 ? NULL : (const uint16_t *)rest[0].ptr + a->at_gradient;
     v.loss = (const double *)rest[1].ptr;
     v.norm = rest[2].ptr;
     v.copy = a->copy != TESS_F32 ? (uint16_t *)rest[3].ptr + a->at_copy : NULL;

@@ -98,21 +98,23 @@ static void make(tess_tensor *p, int moments)
     h->moments = moments;
 }
 
-void tess_param_local(tess_tensor *p, const tess_local *local)
+void tess_param_beside(tess_tensor *p, const tess_local *local, tess_dtype gradients)
 {
     struct tess_param *h = p->held;
     if (tess_is_frozen(p)) return;
+    const bool few = gradients != TESS_F32 && tess_param_narrows(p) && !h->optimizer->whole;
     h->local = local->steps > 0 ? p->g->conf.grid.data : 0;
     for (int64_t i = 0; i < h->states; i++) {
         struct tess_state *s = &h->state[i];
-        const size_t bytes = (size_t)tess_state_elements(p, s) * sizeof(float);
+        const size_t n = (size_t)tess_state_elements(p, s);
         tess_tile **const tile[] = {&s->anchor, &s->outer};
         const bool has[] = {h->local, h->local && local->momentum > 0};
         for (int k = 0; k < 2; k++) {
             if (has[k] == (*tile[k] != NULL)) continue;
             tess_tile_free(*tile[k]);
-            *tile[k] = has[k] ? tess_tile_new(bytes, TESS_ROLE_MOMENT, p->name) : NULL;
+            *tile[k] = has[k] ? tess_tile_new(n * sizeof(float), TESS_ROLE_MOMENT, p->name) : NULL;
         }
+        if (few && !s->few) s->few = tess_tile_new(n * sizeof(uint16_t), TESS_ROLE_GRADIENT, p->name);
     }
 }
 

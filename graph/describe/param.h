@@ -15,6 +15,7 @@ struct tess_state {
     tess_tile *anchor, *outer;            /* with local steps: the master behind the last sum, TESS_OUTER */
     tess_tile *rest;                      /* TESS_REST, of a state that has nothing else */
     tess_tile *sum;                       /* the gradient over all micro-batches of the slice, or the tile's own */
+    tess_tile *few;                       /* the sum in bf16, which waits for the update in its place; or NULL */
     tess_tile *norm;                      /* an exact sum of squares of that gradient */
     bool counts;                          /* `norm` enters the global norm on this rank */
     bool begun[TESS_ALL_PARTS];           /* master and moments were written, at least in part */
@@ -149,8 +150,9 @@ static inline int64_t tess_state_elements(const tess_tensor *p, const struct tes
 /* Makes the moments of a parameter for an optimizer that trains it, or, before any step trains it, for tess_param_map
  * (moments.c). */
 tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool trains) TESS_NODISCARD;
-/* Makes what local steps have beside the moments, or frees it where there are none (moments.c). */
-void tess_param_local(tess_tensor *p, const tess_local *local);
+/* Makes what stands beside the moments: what local steps have, or frees it where there are none, and a matrix' gradient
+ * in fewer bits (moments.c). */
+void tess_param_beside(tess_tensor *p, const tess_local *local, tess_dtype gradients);
 /* Returns the kind of optimizer that updates it: of hidden matrices another one than of the rest. */
 const tess_optimizer_kind *tess_param_kind(const tess_tensor *p, const tess_optimizer *o);
 /* Returns how moments are kept, but for the rows that a tile has; those of vectors are fp32. */

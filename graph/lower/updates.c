@@ -103,9 +103,18 @@ static tess_use master_of(const tess_tensor *p, const struct tess_state *s)
     return (tess_use){s->master ? s->master : p->held->tile[s->tile].weight, TESS_RW};
 }
 
+/* The gradient that waits for the update in bf16, or NULL: it is the sum. */
+static tess_tile *few_of(const tess_lower *L, const struct tess_state *s)
+{
+    return L->conf->optimizer.gradients == TESS_F32 ? NULL : s->few;
+}
+
 static void update(tess_lower *L, tess_tensor *p, struct tess_state *s, tess_tile *norm, tess_tile *loss)
 {
-    emit_update(L, p, s, p->held->optimizer->update, arg_of(L, p, s, norm), master_of(p, s), s->sum, norm, loss, NULL);
+    tess_update_arg *a = arg_of(L, p, s, norm);
+    tess_tile *few = few_of(L, s);
+    if (few) a->gradient = TESS_BF16;
+    emit_update(L, p, s, p->held->optimizer->update, a, master_of(p, s), few ? few : s->sum, norm, loss, NULL);
 }
 
 /* ---- whole matrices ---- */
@@ -268,6 +277,9 @@ void tess_lower_update(tess_lower *L, tess_tensor *p)
                                       .row = p->rank == 2 ? p->dim[1] : TESS_VECTOR_ROWS);
         const tess_use use[] = {{s->sum, TESS_R}, {s->norm, TESS_W}, {L->loss, TESS_R}};
         tess_emit(L, &tess_square_sum[TESS_F32], a, use, L->conf->skips ? 2 : 3); /* with the loss it may fail */
+        if (few_of(L, s))
+            TESS_EMIT(L, &tess_add_sum[TESS_BF16], TESS_ARG(L, tess_map_arg, .n = a->n), {s->sum, TESS_R},
+                      {s->few, TESS_W});
     }
     if (!tess_step_waits(L->conf)) update_all(L, p, NULL, L->loss);
 }

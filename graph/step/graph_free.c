@@ -11,6 +11,7 @@ static void free_tiles(tess_tensor *p)
         for (int part = TESS_MOMENT1; part < TESS_ALL_PARTS; part++)
             tess_tile_free(tess_state_part(s, (tess_part)part));
         tess_tile_free(s->anchor);
+        tess_tile_free(s->few);
         tess_tile_free(s->norm);
         if (p->held->on.sliced) tess_tile_free(s->sum);
     }

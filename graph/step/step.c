@@ -66,7 +66,7 @@ tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_
                           (long long)g->param_tiles, g->conf.grid.data, (long long)most);
     for (int k = 0; k < g->params && conf->train && !conf->keep_gradients; k++) {
         TESS_TRY(tess_param_moments(g->param[k], &conf->optimizer, true));
-        tess_param_local(g->param[k], &conf->local);
+        tess_param_beside(g->param[k], &conf->local, conf->optimizer.gradients);
     }
     tess_step *s = tess_alloc(sizeof *s);
     s->g = g;

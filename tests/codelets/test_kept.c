@@ -2,6 +2,7 @@
  * and that no cut of a matrix changes a bit. */
 #define CHECK_MAIN
 #include "codelets/optimizers/moment_format_impl.h"
+#include "codelets/shared/vector.h"
 #include "tests/codelets/body.h"
 
 /* ---- 16 bits ---- */
@@ -172,8 +173,9 @@ TEST(ends_of_the_range)
 
 /* One update of a matrix in whole, and of parts of its rows or columns: the same bits. */
 enum { ROWS = 12, WIDTH = 768 };
-static void run_part(const tess_optimizer *o, tess_keeping as, int64_t row, int64_t rows, int64_t column, int64_t width,
-                     const float *p0, const float *m0, const float *v0, const float *g0, float *p, float *m, float *v)
+static void run_part(const tess_optimizer *o, tess_keeping as, tess_dtype gradient, int64_t row, int64_t rows,
+                     int64_t column, int64_t width, const float *p0, const float *m0, const float *v0, const float *g0,
+                     float *p, float *m, float *v)
 {
     const int64_t n = rows * width;
     float *part[4], *whole[] = {p, m, v};
@@ -191,15 +193,25 @@ static void run_part(const tess_optimizer *o, tess_keeping as, int64_t row, int6
                          .moments = 2,
                          .lr_scale = 1,
                          .clip = true,
+                         .gradient = gradient,
                          .kept = {as, width, WIDTH, column, {{rows, row}}, 3},
                          .name = "w"};
     char *kept[2];
     for (int k = 0; k < 2; k++) {
         kept[k] = bytes_of(tess_kept_bytes(&a.kept, rows));
-        tess_kept_write(&a.kept, kept[k], rows, k, 0, rows, part[1 + k]);
+        if (as == TESS_KEEP_F32)
+            memcpy(kept[k], part[1 + k], (size_t)n * 4);
+        else
+            tess_kept_write(&a.kept, kept[k], rows, k, 0, rows, part[1 + k]);
     }
-    RUN(tess_update_adamw, &a, part[0], kept[0], kept[1], part[3], loss, norm);
-    for (int k = 0; k < 2; k++) tess_kept_read(&a.kept, kept[k], rows, k, 0, rows, part[1 + k]);
+    void *g = bytes_of((size_t)n * tess_dtype_size(gradient));
+    tess_narrow(g, part[3], n, gradient);
+    RUN(tess_update_adamw, &a, part[0], kept[0], kept[1], g, loss, norm);
+    for (int k = 0; k < 2; k++)
+        if (as == TESS_KEEP_F32)
+            memcpy(part[1 + k], kept[k], (size_t)n * 4);
+        else
+            tess_kept_read(&a.kept, kept[k], rows, k, 0, rows, part[1 + k]);
     for (int k = 0; k < 3; k++)
         for (int64_t r = 0; r < rows; r++)
             memcpy(whole[k] + (row + r) * WIDTH + column, part[k] + r * width, (size_t)width * 4);
@@ -215,21 +227,40 @@ TEST(no_cut_changes_a_bit)
         for (int k = 0; k < 4; k++) of[k] = real_of(new_values(N, k == 3 ? 1e-3 : 0.1), N, TESS_F32);
         for (int i = 0; i < N; i++) of[2][i] = fabsf(of[2][i]) * 1e-4f;
         for (int k = 0; k < 3; k++) want[k] = poison(N * 4), got[k] = poison(N * 4);
-        run_part(&o, as, 0, ROWS, 0, WIDTH, of[0], of[1], of[2], of[3], want[0], want[1], want[2]);
+        run_part(&o, as, TESS_F32, 0, ROWS, 0, WIDTH, of[0], of[1], of[2], of[3], want[0], want[1], want[2]);
         for (int cut = 1; cut < ROWS; cut += 4) {
-            run_part(&o, as, 0, cut, 0, WIDTH, of[0], of[1], of[2], of[3], got[0], got[1], got[2]);
-            run_part(&o, as, cut, ROWS - cut, 0, WIDTH, of[0], of[1], of[2], of[3], got[0], got[1], got[2]);
+            run_part(&o, as, TESS_F32, 0, cut, 0, WIDTH, of[0], of[1], of[2], of[3], got[0], got[1], got[2]);
+            run_part(&o, as, TESS_F32, cut, ROWS - cut, 0, WIDTH, of[0], of[1], of[2], of[3], got[0], got[1], got[2]);
             for (int k = 0; k < 3; k++) CHECK(!memcmp(want[k], got[k], N * 4));
         }
         for (int ranks = 2; ranks <= 4; ranks += 2) { /* of columns: four blocks of 192 */
             for (int r = 0; r < ranks; r++)
-                run_part(&o, as, 0, ROWS, r * WIDTH / ranks, WIDTH / ranks, of[0], of[1], of[2], of[3], got[0], got[1],
-                         got[2]);
+                run_part(&o, as, TESS_F32, 0, ROWS, r * WIDTH / ranks, WIDTH / ranks, of[0], of[1], of[2], of[3],
+                         got[0], got[1], got[2]);
             for (int k = 0; k < 3; k++) CHECK(!memcmp(want[k], got[k], N * 4));
         }
         env.step++; /* other dice */
-        run_part(&o, as, 0, ROWS, 0, WIDTH, of[0], of[1], of[2], of[3], got[0], got[1], got[2]);
+        run_part(&o, as, TESS_F32, 0, ROWS, 0, WIDTH, of[0], of[1], of[2], of[3], got[0], got[1], got[2]);
         CHECK((memcmp(want[1], got[1], N * 4) != 0) == (as == TESS_KEEP_BF16));
+        forget();
+    }
+}
+
+/* A gradient that waits in bf16 is the same update as its numbers in fp32. */
+TEST(gradient_in_bf16)
+{
+    const tess_optimizer o = tess_adamw();
+    enum { N = ROWS * WIDTH };
+    env.lr = 1e-3, env.beta1 = 0.9, env.beta2 = 0.99, env.bias1 = env.bias2 = 0.5, env.clip = 1;
+    for (tess_keeping as = TESS_KEEP_F32; as <= TESS_KEEP_INT8; as++) {
+        float *of[4], *want[3], *got[3];
+        for (int k = 0; k < 4; k++) of[k] = real_of(new_values(N, k == 3 ? 1e-3 : 0.1), N, TESS_F32);
+        for (int i = 0; i < N; i++)
+            of[2][i] = fabsf(of[2][i]) * 1e-4f, of[3][i] = tess_from_bf16(tess_to_bf16(of[3][i]));
+        for (int k = 0; k < 3; k++) want[k] = poison(N * 4), got[k] = poison(N * 4);
+        run_part(&o, as, TESS_F32, 0, ROWS, 0, WIDTH, of[0], of[1], of[2], of[3], want[0], want[1], want[2]);
+        run_part(&o, as, TESS_BF16, 0, ROWS, 0, WIDTH, of[0], of[1], of[2], of[3], got[0], got[1], got[2]);
+        for (int k = 0; k < 3; k++) CHECK(!memcmp(want[k], got[k], N * 4) && memcmp(want[k], of[k], N * 4));
         forget();
     }
 }

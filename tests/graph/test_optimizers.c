@@ -351,6 +351,60 @@ TEST(fewer_bits_seen_from_a_program)
     tess_stop();
 }
 
+/* A run of one step, or of some; what its parameters come to be. */
+static void train_rounded(tess_dtype gradients, bool late, int64_t steps, float after[4][V * C])
+{
+    struct net n = make();
+    tess_step *s;
+    tess_step_conf conf = {.train = true, .layout.late = late, .optimizer = tess_sgd(0)};
+    conf.optimizer.gradients = gradients;
+    conf.optimizer.clip = steps > 1 ? 1 : 0;
+    OK(tess_step_new(n.loss, &conf, &s));
+    draw(&n);
+    for (int64_t k = 0; k < steps; k++) run(&n, s, k, 1);
+    for (int k = 0; k < 4; k++) {
+        float *x;
+        OK(tess_param_map(n.param[k], 0, TESS_MASTER, TESS_R, &x));
+        memcpy(after[k], x, (size_t)elements_of(n.param[k]) * sizeof *x);
+        tess_param_unmap(n.param[k], 0, TESS_MASTER);
+    }
+    tess_step_free(s);
+    tess_graph_free(n.g);
+}
+
+static float nearest_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* The step of a matrix is along its gradient rounded once to bf16, that of a vector along its own. */
+TEST(gradients_that_wait_in_bf16)
+{
+    static float begin[4][V * C], plain[4][V * C], few[4][V * C], late[4][V * C];
+    OK(tess_start(&TESS_MACHINE_DEFAULT));
+    train_rounded(TESS_F32, false, 0, begin);
+    train_rounded(TESS_F32, false, 1, plain);
+    train_rounded(TESS_BF16, false, 1, few);
+    int nearest = 0, other = 0;
+    for (int k = 0; k < 4; k++)
+        for (int i = 0; i < (k == 2 ? C : k == 1 ? C * C : V * C); i++) {
+            const double g = (double)begin[k][i] - plain[k][i], along = (double)begin[k][i] - few[k][i];
+            if (k == 2) CHECK(few[k][i] == plain[k][i]);
+            CHECK(fabs(along - g) < fabs(g) * 0x1.01p-8 + 3e-7);
+            nearest += k != 2 && fabs(along - nearest_bf16((float)g)) < 3e-7; /* all but those halfway between two */
+            other += k != 2 && fabs(along - g) > 1e-5;
+        }
+    CHECK(nearest >= 2 * V * C + C * C - 3 && other > 20);
+    train_rounded(TESS_BF16, false, STEPS, few);
+    train_rounded(TESS_BF16, true, STEPS, late);
+    CHECK(!memcmp(few, late, sizeof few));
+    tess_stop();
+}
+
 TEST(mistakes)
 {
     struct net n = make();
@@ -376,6 +430,9 @@ TEST(mistakes)
     WRONG(tess_step_new(n.loss, &conf, &s), "Adagrad's sum of squares in 8 bits");
     conf.optimizer.keeping = (tess_keeping)9;
     WRONG(tess_step_new(n.loss, &conf, &s), "keeping 9");
+    conf.optimizer = tess_sgd(0);
+    conf.optimizer.gradients = TESS_F16;
+    WRONG(tess_step_new(n.loss, &conf, &s), "dtype 2 (expected TESS_F32 or TESS_BF16)");
     conf.optimizer = tess_muon();
     conf.optimizer.momentum = 1;
     WRONG(tess_step_new(n.loss, &conf, &s), "momentum 1");

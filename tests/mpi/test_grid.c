@@ -213,6 +213,7 @@ TEST(data_parallel_gives_the_same_bits_at_every_stage)
                 if (way == 3) conf.recompute_every = 1;
                 if (way == 1) conf.optimizer.clip = 0;
                 conf.optimizer.keeping = (tess_keeping)((which + way) % 3);
+                conf.optimizer.gradients = way > 1 ? TESS_BF16 : TESS_F32;
                 struct outcome alone = train_alone(which, (tess_dtype)dtype, &conf);
                 for (int stage = 0; stage < 4; stage++) {
                     char what[100];
@@ -475,6 +476,7 @@ TEST(groups_of_ranks_give_the_same_bits)
             conf.layout.late = which == 2;
             conf.micro = (conf.deterministic ? 2 : 3) * ranks;
             conf.optimizer.keeping = (tess_keeping)((which + way) % 3);
+            conf.optimizer.gradients = which % 2 ? TESS_BF16 : TESS_F32;
             snprintf(what, sizeof what, "groups of %d, stage %d, deterministic %d", group, way, conf.deterministic);
             tess_grid grid = {.rank = tess_rank(), .data = ranks, .stage = way ? way : 3, .persist = which ? 0 : 50};
             struct outcome all = train(which, (tess_dtype)(way % 2), &grid, &conf);

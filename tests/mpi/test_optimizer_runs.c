@@ -11,45 +11,50 @@ static const struct optimizer {
     const char *state[2]; /* what its states are called */
     int moments;
     const char *keeping; /* optimizer_states; NULL: fp32 */
+    bool few;            /* gradients wait in bf16 */
 } optimizers[] = {
-    {"SGD", "\"lr\": 0.1", 3, {0}, 0, NULL},
+    {"SGD", "\"lr\": 0.1", 3, {0}, 0, NULL, false},
     {"SGD",
      "\"lr\": 0.1, \"momentum\": 0.9, \"nesterov\": true, \"weight_decay\": 0.01",
      2,
      {"momentum_buffer"},
      1,
-     NULL},
-    {"SGD", "\"lr\": 0.1, \"momentum\": 0.9, \"dampening\": 0.5", 3, {"momentum_buffer"}, 1, "bf16"},
-    {"Lion", "\"lr\": 3e-4, \"weight_decay\": 0.1", 1, {"exp_avg"}, 1, "int8"},
-    {"Adagrad", "\"lr\": 0.05, \"lr_decay\": 0.01, \"initial_accumulator_value\": 0.1", 3, {"sum"}, 1, "bf16"},
-    {"AdamW", "\"lr\": 0.01, \"weight_decay\": 0.1", 2, {"exp_avg", "exp_avg_sq"}, 2, "8bit"},
-    {"AdamW", "\"lr\": 0.01", 3, {"exp_avg", "exp_avg_sq"}, 2, "bf16"},
-    {"Muon", "\"lr\": 0.02, \"weight_decay\": 0.1", 1, {"momentum_buffer"}, 1, NULL},
-    {"Muon", "\"lr\": 0.02, \"adam_lr\": 0.001, \"betas\": [0.9, 0.95]", 2, {"momentum_buffer"}, 1, "8bit"},
+     NULL,
+     true},
+    {"SGD", "\"lr\": 0.1, \"momentum\": 0.9, \"dampening\": 0.5", 3, {"momentum_buffer"}, 1, "bf16", false},
+    {"Lion", "\"lr\": 3e-4, \"weight_decay\": 0.1", 1, {"exp_avg"}, 1, "int8", true},
+    {"Adagrad", "\"lr\": 0.05, \"lr_decay\": 0.01, \"initial_accumulator_value\": 0.1", 3, {"sum"}, 1, "bf16", false},
+    {"AdamW", "\"lr\": 0.01, \"weight_decay\": 0.1", 2, {"exp_avg", "exp_avg_sq"}, 2, "8bit", true},
+    {"AdamW", "\"lr\": 0.01", 3, {"exp_avg", "exp_avg_sq"}, 2, "bf16", true},
+    {"Muon", "\"lr\": 0.02, \"weight_decay\": 0.1", 1, {"momentum_buffer"}, 1, NULL, false},
+    {"Muon", "\"lr\": 0.02, \"adam_lr\": 0.001, \"betas\": [0.9, 0.95]", 2, {"momentum_buffer"}, 1, "8bit", true},
     {"Muon",
      "\"lr\": 0.01, \"nesterov\": false, \"adjust_lr_fn\": \"match_rms_adamw\", \"ns_steps\": 3",
      3,
      {"momentum_buffer"},
      1,
-     "bf16"},
-    {"Adafactor", "\"weight_decay\": 0.1", 3, {"exp_avg_sq_factors"}, 1, NULL},
+     "bf16",
+     false},
+    {"Adafactor", "\"weight_decay\": 0.1", 3, {"exp_avg_sq_factors"}, 1, NULL, false},
     {"Adafactor",
      "\"lr\": 0.001, \"scale_parameter\": false, \"relative_step\": false",
      1,
      {"exp_avg_sq_factors"},
      1,
-     NULL},
+     NULL,
+     false},
 };
 enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
 
 /* Biases have rates of their own. */
 static const char *optimizer_of(const struct optimizer *o)
 {
-    static char text[400];
+    static char text[480];
     snprintf(text, sizeof text,
              "\"optimizer\": {\"type\": \"%s\", \"params\": {%s}, \"groups\": [{\"match\": [\"*.bias\", \"wpe.*\"], "
-             "\"lr_scale\": 0.5, \"weight_decay\": 0.02}]}, \"optimizer_states\": \"%s\"",
-             o->type, o->params, o->keeping ? o->keeping : "fp32");
+             "\"lr_scale\": 0.5, \"weight_decay\": 0.02}]}, \"optimizer_states\": \"%s\", \"data_types\": "
+             "{\"grad_accum_dtype\": \"%s\"}",
+             o->type, o->params, o->keeping ? o->keeping : "fp32", o->few ? "bf16" : "fp32");
     return text;
 }
 

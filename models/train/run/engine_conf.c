@@ -49,7 +49,8 @@ static tess_optimizer optimizer_of(const tess_config *c)
                             .relative_step = c->optimizer.params.relative_step,
                             .warmup_init = c->optimizer.params.warmup_init,
                             .match_rms = c->optimizer.params.adjust_lr_fn,
-                            .keeping = keeping[c->optimizer_states]};
+                            .keeping = keeping[c->optimizer_states],
+                            .gradients = (tess_dtype)c->data_types.grad_accum_dtype};
 }
 
 static uint64_t at_least_none(int64_t bytes)
