@@ -2,6 +2,7 @@
 #ifndef TESS_RUNTIME_BASE_H
 #define TESS_RUNTIME_BASE_H
 #include "runtime/tessera_runtime.h"
+#include <stdlib.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -99,6 +100,18 @@ void *tess_realloc(void *p, size_t bytes);
 char *tess_strdup(const char *s);
 /* Makes a new string, which the caller frees. */
 char *tess_format(const char *format, ...) TESS_PRINTF(1, 2);
+/* Before a pointer to memory of its own: it is given back where its scope ends, whichever way that is left. No goto may
+ * pass over the declaration.
+ *
+ *     TESS_FREED char *path = tess_format("%s/config.json", dir);
+ *     return read(path); */
+#define TESS_FREED __attribute__((cleanup(tess_freed)))
+static inline void tess_freed(void *pointer)
+{
+    void *p;
+    __builtin_memcpy(&p, pointer, sizeof p);
+    free(p);
+}
 /* Returns whether a string ends in another. */
 bool tess_ends(const char *s, const char *end);
 

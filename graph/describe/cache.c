@@ -172,7 +172,7 @@ static tess_status fill(tess_tile *tile, struct filling *f)
 /* Places that no task wrote are multiplied by zero, so they must be finite. */
 tess_status tess_cache_ready(tess_cache *c, int64_t blocks)
 {
-    struct filling *filling = tess_alloc((size_t)tess_cache_tiles(c, NULL) * sizeof *filling);
+    TESS_FREED struct filling *filling = tess_alloc((size_t)tess_cache_tiles(c, NULL) * sizeof *filling);
     tess_status status = TESS_OK;
     size_t n = 0;
     for (int kind = 0; kind < KINDS; kind++)
@@ -188,6 +188,5 @@ tess_status tess_cache_ready(tess_cache *c, int64_t blocks)
         const tess_status ran = tess_wait();
         if (status == TESS_OK) status = ran;
     }
-    free(filling);
     return status;
 }

@@ -262,7 +262,7 @@ void tess_graph_ready_ram(const tess_graph *g)
     for (int k = 0; k < g->params; k++)
         room += (size_t)(g->param[k]->cut->tiles +
                          (g->param[k]->held->states + g->param[k]->held->rests) * (5 + TESS_MOMENTS_MOST));
-    tess_tile **tile = tess_alloc(room * sizeof *tile);
+    TESS_FREED tess_tile **tile = tess_alloc(room * sizeof *tile);
     for (int k = 0; k < g->params; k++) {
         const struct tess_param *p = g->param[k]->held;
         if (!p->tile || p->storage != g->param[k]) continue;
@@ -275,5 +275,4 @@ void tess_graph_ready_ram(const tess_graph *g)
         }
     }
     tess_tiles_ready(tile, n);
-    free(tile);
 }

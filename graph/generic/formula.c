@@ -317,7 +317,7 @@ static void give_three(struct deriving *v, tess_fn fn, const int16_t *of, int dy
 
 int tess_draft_derive(tess_draft *d, int of, int k, int dy)
 {
-    struct deriving *v = tess_alloc(sizeof *v);
+    TESS_FREED struct deriving *v = tess_alloc(sizeof *v);
     int found = -1;
     v->d = d;
     for (int i = 0; i < TESS_MAP_STEPS; i++) v->of[i] = -1;
@@ -342,7 +342,6 @@ int tess_draft_derive(tess_draft *d, int of, int k, int dy)
             give_three(v, (tess_fn)s.fn, s.of, v->of[i]);
     }
     if (found >= 0) found = v->of[found];
-    free(v);
     return found;
 }
 

@@ -97,7 +97,7 @@ static tess_tensor *constant(tess_graph *g, const tess_formula *f, const tess_nd
                              const tess_dims *space)
 {
     const size_t size = (size_t)tess_dims_size(space);
-    int32_t *data = tess_alloc(size * sizeof *data);
+    TESS_FREED int32_t *data = tess_alloc(size * sizeof *data);
     tess_any_map_arg a = {.rank = space->rank, .operands = n, .element = e, .formula = f};
     int64_t by = 1;
     memcpy(a.dim, space->dim, sizeof a.dim);
@@ -110,7 +110,6 @@ static tess_tensor *constant(tess_graph *g, const tess_formula *f, const tess_nd
     const tess_view view = {data, size * sizeof *data};
     tess_any_map[0].cpu(&(tess_work){.buf = &view, .nbuf = 1, .arg = &a});
     tess_tensor *t = tess_nd_data(g, "constant", e, *space, data);
-    free(data);
     return t;
 }
 
@@ -173,7 +172,7 @@ static void join_sums(tess_graph *g, struct attributes *a, const tess_draft *dra
 
 static bool derive(tess_graph *g, struct attributes *a, const tess_draft *draft, int result, tess_tensor *const *in)
 {
-    tess_draft *d = tess_alloc(sizeof *d);
+    TESS_FREED tess_draft *d = tess_alloc(sizeof *d);
     bool fine = true;
     a->nd.fixed = true;
     for (int k = 0; k < a->operands && fine && a->nd.element == TESS_REAL; k++) {
@@ -186,7 +185,6 @@ static bool derive(tess_graph *g, struct attributes *a, const tess_draft *draft,
         fine = !d->full && a->operand[k].slope->registers <= TESS_MAP_REGISTERS;
     }
     if (fine) join_sums(g, a, draft, result, in, d);
-    free(d);
     return fine && !draft->full && a->formula->registers <= TESS_MAP_REGISTERS;
 }
 

@@ -192,7 +192,7 @@ static void mark(const tess_graph *g, const tess_tensor *t, bool *wanted)
 
 void tess_nd_ends(tess_graph *g, tess_tensor *const *these, int n, tess_tensor *const *those, int more)
 {
-    bool *wanted = tess_alloc((size_t)g->nodes + 1);
+    TESS_FREED bool *wanted = tess_alloc((size_t)g->nodes + 1);
     int nodes = 0;
     for (int k = 0; k < n + more; k++) {
         tess_tensor *end = k < n ? these[k] : those[k - n];
@@ -202,7 +202,6 @@ void tess_nd_ends(tess_graph *g, tess_tensor *const *these, int n, tess_tensor *
     for (int k = 0; k < g->nodes; k++)
         if (wanted[k]) (g->node[nodes] = g->node[k])->id = nodes, nodes++;
     g->nodes = nodes;
-    free(wanted);
 }
 
 void tess_nd_cut(tess_tensor *output, tess_tensor *other, int64_t samples)

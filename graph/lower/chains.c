@@ -70,7 +70,7 @@ static void join(struct group *g, uint32_t *next, size_t k, const tess_task *t, 
 /* Deals the tasks out; returns how many groups there are. */
 static size_t deal_out(const tess_program *p, const uint32_t *index, size_t tiles, struct group *group, uint32_t *next)
 {
-    struct seen *seen = tess_alloc((tiles + 1) * sizeof *seen);
+    TESS_FREED struct seen *seen = tess_alloc((tiles + 1) * sizeof *seen);
     uint32_t groups = 0, last[BESIDES] = {0}; /* groups of tasks that may run on either side, the last first */
     for (size_t k = 0; k < p->tasks; index += p->task[k++].nuse) {
         const tess_task *t = &p->task[k];
@@ -104,7 +104,6 @@ static size_t deal_out(const tess_program *p, const uint32_t *index, size_t tile
             if ((t->use[i].mode & TESS_W) && s->written < at) s->written = at;
         }
     }
-    free(seen);
     return groups;
 }
 
@@ -153,21 +152,20 @@ static tess_task task_of(const tess_program *p, const struct group *g, const uin
 
 static uint64_t bytes_of(const tess_program *p, const uint32_t *index, size_t tiles)
 {
-    bool *counted = tess_alloc(tiles + 1);
+    TESS_FREED bool *counted = tess_alloc(tiles + 1);
     uint64_t bytes = 0;
     for (size_t k = 0; k < p->tasks; index += p->task[k++].nuse)
         for (unsigned i = 0; i < p->task[k].nuse; i++) {
             if (!counted[index[i]]) bytes += tess_tile_bytes(p->task[k].use[i].tile);
             counted[index[i]] = true;
         }
-    free(counted);
     return bytes;
 }
 
 void tess_program_chain(tess_program *p, uint64_t room)
 {
     size_t tiles, n = 0, at = 0;
-    uint32_t *index = tess_program_index(p, &tiles);
+    TESS_FREED uint32_t *index = tess_program_index(p, &tiles);
     if (bytes_of(p, index, tiles) <= room && p->tasks < UINT32_MAX) {
         struct group *group = tess_alloc((p->tasks + 1) * sizeof *group);
         uint32_t *next = tess_alloc((p->tasks + 1) * sizeof *next);
@@ -186,5 +184,4 @@ void tess_program_chain(tess_program *p, uint64_t room)
         free(p->task), free(p->use), free(p->origin), free(group), free(next), free(first_use);
         p->task = task, p->use = use, p->origin = origin, p->tasks = n, p->room = p->tasks + 1;
     }
-    free(index);
 }

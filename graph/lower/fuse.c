@@ -93,8 +93,8 @@ void tess_program_fuse(tess_program *p)
 {
     size_t tiles;
     uint32_t *index = tess_program_index(p, &tiles), *at = index;
-    struct seen *seen = tess_alloc((tiles + 1) * sizeof *seen);
-    bool *dead = find_dead(p, index, tiles), *joined = tess_alloc(p->tasks + 1);
+    TESS_FREED struct seen *seen = tess_alloc((tiles + 1) * sizeof *seen);
+    TESS_FREED bool *dead = find_dead(p, index, tiles), *joined = tess_alloc(p->tasks + 1);
     for (size_t k = 0, nuse; k < p->tasks; k++, at += nuse) {
         const tess_task *t = &p->task[k];
         const tess_fusion *pair = pair_of(t);
@@ -111,8 +111,5 @@ void tess_program_fuse(tess_program *p)
         joined[k] = true;
     }
     remove_joined(p, joined);
-    free(joined);
-    free(dead);
-    free(seen);
     free(index);
 }

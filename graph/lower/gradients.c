@@ -183,7 +183,7 @@ struct term {
 static void add_up(tess_lower *L, const struct term *term, unsigned terms, tess_use out, int64_t at, int64_t n)
 {
     tess_tree_part *part = tess_arena_get(L->p->arena, terms * sizeof *part);
-    tess_use *use = tess_alloc((terms + 1) * sizeof *use);
+    TESS_FREED tess_use *use = tess_alloc((terms + 1) * sizeof *use);
     unsigned uses = 1;
     use[0] = out;
     for (unsigned k = 0; k < terms; k++) {
@@ -193,7 +193,6 @@ static void add_up(tess_lower *L, const struct term *term, unsigned terms, tess_
     }
     tess_tree_arg *a = TESS_ARG(L, tess_tree_arg, .n = n, .out = at, .parts = terms, .part = part);
     tess_emit(L, &tess_tree_sum[TESS_F32], a, use, uses);
-    free(use);
 }
 
 static int by_beginning(const void *a, const void *b)
@@ -228,7 +227,7 @@ static tess_tile *narrowed(tess_lower *L, const tess_tensor *p, int64_t j, tess_
 static unsigned fold(tess_lower *L, const tess_tensor *p, struct term *term, unsigned terms, int64_t n)
 {
     unsigned *first = tess_alloc((terms + 1) * sizeof *first), groups = 0;
-    struct term *sum = tess_alloc((terms + 1) * sizeof *sum);
+    TESS_FREED struct term *sum = tess_alloc((terms + 1) * sizeof *sum);
     qsort(term, terms, sizeof *term, by_beginning);
     for (unsigned k = 0; k < terms; k++) {
         first[groups] = k;
@@ -251,7 +250,6 @@ static unsigned fold(tess_lower *L, const tess_tensor *p, struct term *term, uns
         add_up(L, t, count, (tess_use){sum[g].tile, few ? TESS_W : TESS_RW}, sum[g].first, n);
     }
     memcpy(term, sum, groups * sizeof *term);
-    free(sum);
     free(first);
     return groups;
 }
@@ -315,7 +313,7 @@ static void add_near(tess_lower *L, const tess_tensor *p, int64_t j, const tess_
 {
     const int mine = tess_grid_data(L->grid), here = mine - mine % near, level = 0;
     tess_parcel m = {0};
-    struct term *term = tess_alloc((size_t)near * sizeof *term);
+    TESS_FREED struct term *term = tess_alloc((size_t)near * sizeof *term);
     size_t bytes = 0;
     for (int s = 0; s < slices->n; s++) {
         const tess_slice slice = slices->of[s];
@@ -347,7 +345,6 @@ static void add_near(tess_lower *L, const tess_tensor *p, int64_t j, const tess_
         add_up(L, term, (unsigned)near, (tess_use){tile, TESS_RW}, own, n);
         at += n;
     }
-    free(term);
 }
 
 /* All ranks' parts of a tile go to the owners of its slices, added up within a machine where that is one of the tree's
@@ -365,7 +362,7 @@ static void exchange_parts(tess_lower *L, const tess_tensor *p, int64_t j, const
     int most = 0, level[128];
     int64_t begins[128];
     for (int d = 0; d < senders; d++) most += levels_of(L, p, d * near, near, level, begins);
-    struct term *term = tess_alloc((size_t)most * sizeof *term);
+    TESS_FREED struct term *term = tess_alloc((size_t)most * sizeof *term);
     unsigned terms = 0;
     L->lane = tess_lower_data_lane(L, true, true);
     if (near > 1) add_near(L, p, j, slices, tile[0], near);
@@ -394,7 +391,6 @@ static void exchange_parts(tess_lower *L, const tess_tensor *p, int64_t j, const
     L->lane = TESS_LANE_STEP;
     qsort(term, terms, sizeof *term, by_beginning);
     if (terms > 1 || (terms == 1 && term[0].tile != out.tile)) add_up(L, term, terms, out, at, n);
-    free(term);
 }
 
 /* The sums come together in 16 bits as well, each owner's own too, and are the same ones everywhere. */

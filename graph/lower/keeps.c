@@ -54,9 +54,8 @@ static int *find_pairs(const tess_graph *g)
 
 void tess_lower_keeps(const tess_graph *g, const tess_step_conf *conf, bool *kept)
 {
-    int *pair = find_pairs(g);
+    TESS_FREED int *pair = find_pairs(g);
     for (int i = 0; i < conf->layout.keeps; i++) kept[conf->layout.keep[i]] = kept[pair[conf->layout.keep[i]]] = true;
-    free(pair);
 }
 
 /* The time of what is computed again of nodes [first, last]. */
@@ -73,7 +72,7 @@ static int best_of(struct search *s, int first, int last, double *worth)
 {
     int best = -1;
     const double now = time_of(s, first, last);
-    bool *can = tess_alloc((size_t)(last - first) + 1);
+    TESS_FREED bool *can = tess_alloc((size_t)(last - first) + 1);
     memcpy(can, s->again + first, (size_t)(last - first + 1) * sizeof *can);
     *worth = 0;
     for (int k = first; k <= last; k++) {
@@ -87,7 +86,6 @@ static int best_of(struct search *s, int first, int last, double *worth)
         best = k;
         *worth = saved;
     }
-    free(can);
     return best;
 }
 

@@ -122,7 +122,7 @@ static unsigned reads_of(const tess_lower *L, const tess_node *n)
 
 void tess_lower_find_recomputed(const tess_lower *L, int first, int last, const bool *wanted, bool *again)
 {
-    bool *need = tess_alloc((size_t)L->g->tensors);
+    TESS_FREED bool *need = tess_alloc((size_t)L->g->tensors);
     memset(again, 0, (size_t)L->g->nodes);
     for (int k = first; k <= last; k++) {
         const tess_node *n = L->g->node[k];
@@ -142,7 +142,6 @@ void tess_lower_find_recomputed(const tess_lower *L, int first, int last, const 
         const tess_node *with = tess_lower_made_with(L->g->node[k]);
         if (with && with->id >= first && again[with->id] && wanted[k]) again[k] = true;
     }
-    free(need);
 }
 
 /* What follows a gradient that is complete: of this micro-batch, where that is given up early, or of the step. */
@@ -301,7 +300,7 @@ static void backward_run(tess_lower *L, int first, int last, const bool *wanted,
 
 void tess_lower_backward(tess_lower *L, int first, int end, const bool *wanted, const bool *put)
 {
-    bool *again = tess_alloc((size_t)L->g->nodes + 1);
+    TESS_FREED bool *again = tess_alloc((size_t)L->g->nodes + 1);
     for (int k = end - 1, run; k >= first; k = run - 1) {
         run = k;
         if (!wanted[k]) continue;
@@ -326,7 +325,6 @@ void tess_lower_backward(tess_lower *L, int first, int end, const bool *wanted, 
         L->recomputed = s;
         backward_run(L, run, k, wanted, put, recomputes ? again : NULL);
     }
-    free(again);
 }
 
 void tess_lower_losses(tess_lower *L)

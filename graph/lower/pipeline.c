@@ -205,7 +205,7 @@ static int reads_from(const tess_lower *L, const int *chunk, const bool *wanted,
 static int in_flight(const tess_lower *L, const struct tess_pass *pass, int n, int chunk, int before,
                      const struct transfer *t, size_t count)
 {
-    double *until = tess_alloc((size_t)L->micros * sizeof *until);
+    TESS_FREED double *until = tess_alloc((size_t)L->micros * sizeof *until);
     int most = 1;
     for (int k = 0; k < n; k++)
         if (pass[k].chunk == chunk || pass[k].chunk == before) until[pass[k].micro] = pass[k].time;
@@ -217,7 +217,6 @@ static int in_flight(const tess_lower *L, const struct tess_pass *pass, int n, i
         for (int64_t m = 0; m < pass[k].micro; m++) now += until[m] > pass[k].time;
         if (now > most) most = now;
     }
-    free(until);
     return most;
 }
 
@@ -237,11 +236,12 @@ void tess_lower_pipeline(tess_lower *L, bool *wanted)
     int n, cross_count, mine = tess_grid_section(L->grid);
     double known, span, *ends;
     size_t count, at = 0;
-    int *chunk = tess_pipeline_chunks(L->g);
-    struct crossing *all = crossings(L, chunk, wanted, &cross_count);
-    struct tess_pass *pass = tess_pipeline_order(L->grid, L->micros, L->conf->train, &n, &ends, &known, &span);
-    struct transfer *t = transfers(L, all, cross_count, ends, &count);
-    int *sets = tess_alloc((size_t)tess_chunks(L->grid) * sizeof *sets);
+    TESS_FREED int *chunk = tess_pipeline_chunks(L->g);
+    TESS_FREED struct crossing *all = crossings(L, chunk, wanted, &cross_count);
+    TESS_FREED struct tess_pass *pass =
+        tess_pipeline_order(L->grid, L->micros, L->conf->train, &n, &ends, &known, &span);
+    TESS_FREED struct transfer *t = transfers(L, all, cross_count, ends, &count);
+    TESS_FREED int *sets = tess_alloc((size_t)tess_chunks(L->grid) * sizeof *sets);
     bool told = false;
     for (int k = 0; k < L->g->nodes; k++) wanted[k] &= of(L, chunk[k]) == mine;
     tess_lower_count(L, wanted);
@@ -268,10 +268,5 @@ void tess_lower_pipeline(tess_lower *L, bool *wanted)
             tess_lower_tied(L, L->g->param[k]);
             if (!L->conf->keep_gradients) tess_lower_update(L, L->g->param[k]);
         }
-    free(sets);
-    free(t);
     free(ends);
-    free(pass);
-    free(all);
-    free(chunk);
 }

@@ -45,8 +45,8 @@ static double *work_upto(const tess_graph *g, int last)
 static void cut_by_work(const tess_graph *g, int last, int n, int *after)
 {
     const size_t row = (size_t)last + 1;
-    double *upto = work_upto(g, last), *least = tess_alloc((size_t)(n + 1) * row * sizeof *least);
-    int *from = tess_alloc((size_t)(n + 1) * row * sizeof *from);
+    TESS_FREED double *upto = work_upto(g, last), *least = tess_alloc((size_t)(n + 1) * row * sizeof *least);
+    TESS_FREED int *from = tess_alloc((size_t)(n + 1) * row * sizeof *from);
     const double all = upto[last] > 0 ? upto[last] : 1;
     for (size_t i = 1; i < (size_t)(n + 1) * row; i++) least[i] = HUGE_VAL;
     for (int c = 1; c <= n; c++)
@@ -61,9 +61,6 @@ static void cut_by_work(const tess_graph *g, int last, int n, int *after)
             }
     after[n] = last;
     for (int c = n; c > 0; c--) after[c - 1] = from[(size_t)c * row + (size_t)after[c]];
-    free(from);
-    free(least);
-    free(upto);
 }
 
 /* As the program says; false: that is no list of n numbers whose sum is `last`. */
@@ -142,7 +139,7 @@ const char *tess_graph_sections(const tess_graph *g)
 void tess_pipeline_users(const tess_graph *g, bool *const *uses, bool *twice)
 {
     const tess_grid *grid = &g->conf.grid;
-    int *chunk = tess_pipeline_chunks(g);
+    TESS_FREED int *chunk = tess_pipeline_chunks(g);
     unsigned char *legs = tess_alloc((size_t)g->tensors + 1);
     for (int k = 0; k < g->nodes; k++)
         for (int i = 0; i < g->node[k]->inputs; i++) {
@@ -154,5 +151,4 @@ void tess_pipeline_users(const tess_graph *g, bool *const *uses, bool *twice)
         }
     for (int k = 0; k < g->tensors; k++) twice[k] = legs[k] == 3;
     free(legs);
-    free(chunk);
 }

@@ -142,7 +142,7 @@ static void play_freely(const tess_grid *g, bool train, order *o, const struct t
 {
     const int64_t passes = (train ? 3 : 1) * e->micros * e->chunks;
     int64_t(*next)[2] = tess_alloc((size_t)e->chunks * sizeof *next);
-    int *held = tess_alloc((size_t)g->pipeline * sizeof *held);
+    TESS_FREED int *held = tess_alloc((size_t)g->pipeline * sizeof *held);
     for (int64_t i = 0; i < e->chunks * e->micros * 2; i++) e->at[i] = -1;
     for (int64_t i = 0; i < passes; i++) {
         struct tess_pass p = {.time = -1};
@@ -167,14 +167,13 @@ static void play_freely(const tess_grid *g, bool train, order *o, const struct t
         next[p.chunk][backward]++;
         held[of] += !backward;
     }
-    free(held);
     free(next);
 }
 
 struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool train, int *n, double **ends,
                                       double *losses_known, double *span)
 {
-    order *o = tess_alloc((size_t)g->pipeline * sizeof *o);
+    TESS_FREED order *o = tess_alloc((size_t)g->pipeline * sizeof *o);
     const struct tess_ends e = { *ends = tess_alloc((size_t)tess_chunks(g) * (size_t)micros * 2 * sizeof **ends),
                                  micros, tess_chunks(g)};
     for (int s = 0; s < g->pipeline; s++)
@@ -200,7 +199,6 @@ struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool t
         if (o[s].free > *span) *span = o[s].free;
         if (s != mine) free(o[s].pass);
     }
-    free(o);
     return pass;
 }
 

@@ -113,9 +113,9 @@ uint32_t *tess_program_index(const tess_program *p, size_t *tiles)
 void tess_program_drop_copies(tess_program *p)
 {
     size_t tiles, left = 0;
-    uint32_t *index = tess_program_index(p, &tiles);
+    TESS_FREED uint32_t *index = tess_program_index(p, &tiles);
     const uint32_t *at = index;
-    bool *read = tess_alloc(tiles + 1);
+    TESS_FREED bool *read = tess_alloc(tiles + 1);
     for (size_t k = 0; k < p->tasks; at += p->task[k++].nuse)
         for (unsigned i = 0; i < p->task[k].nuse; i++) read[at[i]] |= p->task[k].use[i].mode & TESS_R;
     at = index;
@@ -131,15 +131,13 @@ void tess_program_drop_copies(tess_program *p)
         p->origin[left++] = p->origin[k];
     }
     p->tasks = left;
-    free(read);
-    free(index);
 }
 
 /* Gradients whose first use reads them, and which are written later, outlive the program's end. */
 static void mark_late(const tess_program *p, bool *live)
 {
     const uint32_t *at = p->index;
-    bool *seen = tess_alloc(p->numbers + 1), *first = tess_alloc(p->numbers + 1);
+    TESS_FREED bool *seen = tess_alloc(p->numbers + 1), *first = tess_alloc(p->numbers + 1);
     for (size_t k = 0; k < p->tasks; at += p->task[k++].nuse)
         for (unsigned i = 0; i < p->task[k].nuse; i++) {
             const tess_use *u = &p->task[k].use[i];
@@ -149,8 +147,6 @@ static void mark_late(const tess_program *p, bool *live)
             if (u->mode & TESS_W) live[at[i]] = first[at[i]];
             seen[at[i]] = true;
         }
-    free(seen);
-    free(first);
 }
 
 /* Each tile is asked once, at its first use: in a large program others have pushed it out of the cache by the next. */
@@ -171,7 +167,7 @@ static size_t number_tiles(tess_program *p)
 void tess_program_finish(tess_program *p, bool keep_gradients)
 {
     const size_t uses = number_tiles(p);
-    bool *live = tess_alloc(p->numbers + 1);
+    TESS_FREED bool *live = tess_alloc(p->numbers + 1);
     mark_late(p, live);
     const uint32_t *at = p->index + uses;
     for (size_t k = p->tasks; k-- > 0;) {
@@ -187,7 +183,6 @@ void tess_program_finish(tess_program *p, bool keep_gradients)
     }
     for (size_t t = 0; t < p->numbers; t++) /* nothing is read before it was written */
         TESS_ASSERT(!live[t] || p->role[t] == TESS_ROLE_GRADIENT);
-    free(live);
 }
 
 bool tess_task_comes_late(const tess_task *t)

@@ -33,7 +33,7 @@ static void sum_runs(tess_lower *L, const tess_tensor *p, tess_tile *t, int64_t 
     int64_t first, own, from, n;
     run_of(L, rows, width, mine, &first, &own);
     tess_parcel parts = {0};
-    tess_use *use = tess_alloc((size_t)ranks * sizeof *use);
+    TESS_FREED tess_use *use = tess_alloc((size_t)ranks * sizeof *use);
     unsigned uses = 1;
     use[0] = (tess_use){t, TESS_RW};
     for (int r = 0; r < ranks; r++) {
@@ -53,7 +53,6 @@ static void sum_runs(tess_lower *L, const tess_tensor *p, tess_tile *t, int64_t 
     tess_span_arg *a =
         TESS_ARG(L, tess_span_arg, .n = own, .first = first, .mine = (unsigned)mine, .ranks = (unsigned)ranks);
     if (own > 0) tess_emit(L, &tess_span_sum[type], a, use, uses);
-    free(use);
 }
 
 /* An all-gather: each rank sends its run to the others. */

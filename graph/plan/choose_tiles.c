@@ -48,7 +48,7 @@ uint64_t tess_level_needs(const tess_uses *u, const tess_level *l, const tess_ma
 static void sort(struct placing *s, enum order order)
 {
     tess_gaps *g = &s->gaps;
-    double *by = tess_alloc((g->gaps + 1) * sizeof *by);
+    TESS_FREED double *by = tess_alloc((g->gaps + 1) * sizeof *by);
     for (size_t i = 0; i < g->gaps; i++) {
         const tess_gap *gap = &g->gap[i];
         const double last = (double)((gap->first + g->moments - 1) % g->moments) / (double)g->moments;
@@ -56,7 +56,6 @@ static void sort(struct placing *s, enum order order)
                                   : s->price[i] * (order == BY_PRICE_LAST ? 1 + last / 4 : 1);
     }
     tess_gaps_sort(g, by);
-    free(by);
 }
 
 /* Returns whether staying may save something: the contents are read again, or a write is due that would be wasted. */
@@ -143,7 +142,7 @@ static uint64_t whole(struct placing *s, tess_placed *out)
 {
     const int64_t plenty = INT64_MAX / 4;
     tess_gaps *g = &s->gaps;
-    int64_t *moment = tess_alloc((s->u->tasks + 1) * sizeof *moment);
+    TESS_FREED int64_t *moment = tess_alloc((s->u->tasks + 1) * sizeof *moment);
     for (size_t k = 0; k < s->u->tasks; k++) moment[k] = plenty - (int64_t)s->need[k];
     tess_room *left = tess_room_new(moment, s->u->tasks);
     for (size_t i = 0; i < g->gaps; i++) {
@@ -153,7 +152,6 @@ static uint64_t whole(struct placing *s, tess_placed *out)
     const int64_t least = tess_room_least(left);
     set_marks(s, out);
     tess_room_free(left);
-    free(moment);
     return (uint64_t)(plenty - least);
 }
 
@@ -238,7 +236,7 @@ static uint64_t bound(struct placing *s, const int64_t *moment, uint64_t moved, 
 /* The best order with that slack. */
 static struct attempt try_orders(struct placing *s, uint64_t slack)
 {
-    int64_t *moment = moments(s, s->l->room, slack);
+    TESS_FREED int64_t *moment = moments(s, s->l->room, slack);
     struct attempt best = {.placed.slack = slack}, a = best;
     attempt(s, moment, BY_WORTH, &best);
     const uint64_t least = bound(s, moment, best.placed.read + best.placed.written, s->l->rounds);
@@ -247,20 +245,18 @@ static struct attempt try_orders(struct placing *s, uint64_t slack)
         attempt(s, moment, o, &a);
         if (better(s, &a, &best)) best = a;
     }
-    free(moment);
     return best;
 }
 
 /* The order by prices alone, which is as a rule the best. */
 static struct attempt try_prices(struct placing *s, uint64_t slack)
 {
-    int64_t *moment = moments(s, s->l->room, slack);
+    TESS_FREED int64_t *moment = moments(s, s->l->room, slack);
     struct attempt a = {.placed.slack = slack};
     mark(s, moment, BY_WORTH, &a);
     bound(s, moment, a.placed.read + a.placed.written, s->l->rounds);
     for (size_t i = 0; i < s->gaps.gaps; i++) s->price[i] = s->gaps.gap[i].order;
     attempt(s, moment, s->l->rates ? BY_PRICE_LAST : BY_PRICE, &a);
-    free(moment);
     return a;
 }
 
@@ -364,17 +360,15 @@ void tess_level_place(const tess_uses *u, const tess_level *l, tess_marks *m, te
     struct attempt best = l->quick ? try_prices(&s, l->slack[0]) : try_slacks(&s);
     if (best.placed.lacks) best = (l->quick ? try_prices : try_orders)(&s, 0);
     if (!l->quick) {
-        int64_t *chosen = moments(&s, l->room, best.placed.slack);
+        TESS_FREED int64_t *chosen = moments(&s, l->room, best.placed.slack);
         attempt(&s, chosen, best.order, &best);
-        free(chosen);
     }
     *out = best.placed;
     out->always = s.always;
     out->bound = s.always;
     if (!refused(&s, out->read + out->written)) {
-        int64_t *moment = moments(&s, l->room, 0);
+        TESS_FREED int64_t *moment = moments(&s, l->room, 0);
         out->bound = bound(&s, moment, out->read + out->written, l->last_rounds);
-        free(moment);
     }
     end(&s);
 }

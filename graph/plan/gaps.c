@@ -37,7 +37,7 @@ static void list_gaps(const tess_uses *all, const tess_level *l, size_t at, size
     const tess_plan_use *u = all->use + at;
     const uint8_t *used = l->used + at;
     const uint64_t bytes = all->tile[u->tile].bytes;
-    tess_gap **gap = tess_alloc(n * sizeof *gap);
+    TESS_FREED tess_gap **gap = tess_alloc(n * sizeof *gap);
     for (size_t i = 0; i < n; i++) {
         if (!used[i] || (u[i].mode & TESS_LAST)) continue;
         bool anew = false;
@@ -53,7 +53,6 @@ static void list_gaps(const tess_uses *all, const tess_level *l, size_t at, size
     }
     for (size_t i = 0; i < n; i++)
         if (used[i] && (u[i].mode & TESS_W)) charge_write(u, used, n, i, gap);
-    free(gap);
 }
 
 void tess_gaps_list(const tess_uses *u, const tess_level *l, const tess_marks *m, tess_gaps *g)

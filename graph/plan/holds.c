@@ -32,7 +32,7 @@ static void ends(struct live *l, const tess_tile *t)
 static void before_it(const tess_program *p, struct live *live, uint64_t *on_disk)
 {
     const uint32_t *at = p->index;
-    bool *seen = tess_alloc(p->numbers + 1);
+    TESS_FREED bool *seen = tess_alloc(p->numbers + 1);
     for (size_t k = 0; k < p->tasks; at += p->task[k++].nuse)
         for (unsigned i = 0; i < p->task[k].nuse; i++) {
             const tess_use *u = &p->task[k].use[i];
@@ -42,7 +42,6 @@ static void before_it(const tess_program *p, struct live *live, uint64_t *on_dis
                 on_disk[tess_tile_role(u->tile)] += tess_tile_bytes(u->tile);
             seen[at[i]] = true;
         }
-    free(seen);
 }
 
 static uint64_t sent_by(const tess_task *t)

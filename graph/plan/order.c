@@ -31,7 +31,7 @@ static void sort(struct keyed *k, struct keyed *spare, size_t n)
 
 void tess_gaps_sort(tess_gaps *g, const double *order)
 {
-    struct keyed *k = tess_alloc(2 * (g->gaps + 1) * sizeof *k);
+    TESS_FREED struct keyed *k = tess_alloc(2 * (g->gaps + 1) * sizeof *k);
     for (size_t i = 0; i < g->gaps; i++) {
         uint64_t bits; /* of numbers that are not below zero the order is that of their bits */
         memcpy(&bits, &order[i], sizeof bits);
@@ -39,7 +39,6 @@ void tess_gaps_sort(tess_gaps *g, const double *order)
     }
     sort(k, k + g->gaps, g->gaps);
     for (size_t i = 0; i < g->gaps; i++) g->turn[i] = k[i].at;
-    free(k);
 }
 
 void tess_gaps_arrange(tess_gaps *g)

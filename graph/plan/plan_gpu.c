@@ -106,7 +106,7 @@ static void set_level(const tess_uses *u, const tess_gpu_conf *conf, tess_marks 
         l->has[t] = tile->flows && (at_home || !is_state(tile)) && (conf->all || !tile->lasts || !at_home);
     }
     const uint64_t small = small_bytes(u, l, conf->memory);
-    uint8_t *used = tess_alloc(u->tasks + 1);
+    TESS_FREED uint8_t *used = tess_alloc(u->tasks + 1);
     for (size_t k = 0; k < u->tasks; k++) used[k] = used_by(u, k, m->home, conf);
     for (size_t i = 0; i < u->uses; i++) {
         const uint32_t t = u->use[i].tile;
@@ -114,7 +114,6 @@ static void set_level(const tess_uses *u, const tess_gpu_conf *conf, tess_marks 
         const bool stays = (conf->all && m->home[t] == TESS_TIER_GPU) || u->tile[t].bytes <= small;
         l->leave[i] = stays ? TESS_MUST_STAY : TESS_MAY_LEAVE;
     }
-    free(used);
 }
 
 /* ---- the plan ---- */

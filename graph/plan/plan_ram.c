@@ -55,7 +55,7 @@ static bool goes_away(const tess_uses *u, const tess_plan_use *use, const tess_p
 
 static void set_leave(const tess_uses *u, const tess_place_conf *conf, const tess_marks *m, tess_level *l)
 {
-    bool *spared = spare_weights(u, l, m, conf);
+    TESS_FREED bool *spared = spare_weights(u, l, m, conf);
     for (size_t at = 0, n; at < u->uses; at += n) {
         const tess_plan_tile *tile = &u->tile[u->use[at].tile];
         const bool rests = !l->homes && tile->lasts && tile->home == TESS_TIER_CPU;
@@ -67,7 +67,6 @@ static void set_leave(const tess_uses *u, const tess_place_conf *conf, const tes
                                : away && goes_away(u, &u->use[at + i], &u->use[at + (i + 1) % n]) ? TESS_MUST_LEAVE
                                                                                                   : TESS_MAY_LEAVE;
     }
-    free(spared);
 }
 
 /* ---- how much is set aside ---- */

@@ -83,9 +83,9 @@ static void move_prices(size_t moments, double *price, const double *spare, doub
 uint64_t tess_gaps_bound(tess_gaps *g, const int64_t *room, uint64_t reached, uint64_t enough, int rounds)
 {
     size_t n = g->moments + 1, bids;
-    struct bid *bid = list_bids(g, &bids);
-    double *price = tess_alloc(n * sizeof *price), *best = tess_alloc(n * sizeof *best),
-           *sum = tess_alloc((n + 1) * sizeof *sum), *spare = tess_alloc(n * sizeof *spare);
+    TESS_FREED struct bid *bid = list_bids(g, &bids);
+    TESS_FREED double *price = tess_alloc(n * sizeof *price), *best = tess_alloc(n * sizeof *best),
+                      *sum = tess_alloc((n + 1) * sizeof *sum), *spare = tess_alloc(n * sizeof *spare);
     double all = 0, least = 0;
     for (size_t i = 0; i < g->gaps; i++) all += (double)g->gap[i].moved;
     for (int round = 0; round < rounds; round++) {
@@ -103,10 +103,5 @@ uint64_t tess_gaps_bound(tess_gaps *g, const int64_t *room, uint64_t reached, ui
         const struct bid b = bid_of(g, &g->gap[i]);
         g->gap[i].order = b.moved / (price_of(&b, sum) + 1);
     }
-    free(bid);
-    free(price);
-    free(best);
-    free(sum);
-    free(spare);
     return all > least ? (uint64_t)(all - least) : 0;
 }

@@ -281,7 +281,7 @@ static double run_step(struct rehearsal *r)
 /* The second of two steps, which begins as the first left things. */
 void tess_plan_rehearse_gpu(const tess_uses *u, const tess_marks *m, const tess_times *times, tess_rehearsed *out)
 {
-    struct rehearsal *r = tess_alloc(sizeof *r);
+    TESS_FREED struct rehearsal *r = tess_alloc(sizeof *r);
     *r = (struct rehearsal){.u = u, .m = m, .times = times};
     for (int k = 0; k < LEVELS; k++) level_init(&r->level[k], u, times, k);
     r->read = tess_alloc((u->tiles + 1) * sizeof *r->read);
@@ -297,5 +297,4 @@ void tess_plan_rehearse_gpu(const tess_uses *u, const tess_marks *m, const tess_
     for (int i = 0; i < LANES; i++) out->messages += r->lane[i].busy;
     for (int k = 0; k < LEVELS; k++) free(r->level[k].here), free(r->level[k].dirty), free(r->level[k].gone);
     free(r->read), free(r->left), free(r->left_by), free(r->submitted);
-    free(r);
 }

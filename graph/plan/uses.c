@@ -73,7 +73,7 @@ static uint32_t *first_uses(const tess_program *p, const uint32_t *index, tess_u
 
 static void list_uses(const tess_program *p, const uint32_t *index, tess_uses *u)
 {
-    uint32_t *end = first_uses(p, index, u);
+    TESS_FREED uint32_t *end = first_uses(p, index, u);
     u->use = tess_alloc((u->uses + 1) * sizeof *u->use);
     u->named = tess_alloc((u->task[p->tasks].first + 1) * sizeof *u->named);
     for (size_t k = 0, at = 0; k < p->tasks; k++)
@@ -85,7 +85,6 @@ static void list_uses(const tess_program *p, const uint32_t *index, tess_uses *u
             u->use[end[t] - 1].mode |= p->task[k].use[i].mode;
             u->named[at] = end[t] - 1;
         }
-    free(end);
 }
 
 tess_uses *tess_uses_list(const tess_program *p)

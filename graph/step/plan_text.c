@@ -161,7 +161,7 @@ static void kept(const struct page *p, const tess_step *step)
 {
     const tess_graph *g = step->g;
     if (!p->plan->again) return;
-    bool *keeps = tess_alloc((size_t)g->nodes + 1);
+    TESS_FREED bool *keeps = tess_alloc((size_t)g->nodes + 1);
     tess_lower_keeps(g, &step->conf, keeps);
     fprintf(p->out, "recomputation\n  kept are %d of %d activations", p->plan->kept, p->plan->again);
     for (int k = 0; k < g->nodes; k++) {
@@ -175,7 +175,6 @@ static void kept(const struct page *p, const tess_step *step)
         if (n) fprintf(p->out, ", %d of %s", n, op);
     }
     fprintf(p->out, "\n");
-    free(keeps);
 }
 
 void tess_plan_print_needs(const tess_step *step, int workers, const tess_plan_words *words, FILE *out)

@@ -8,11 +8,10 @@ static const tess_node *gradient_lacks(const tess_tensor *output, const bool *wa
 {
     const tess_graph *g = output->g;
     const tess_node *lacks = NULL;
-    bool *needed = tess_alloc((size_t)g->nodes + 1);
+    TESS_FREED bool *needed = tess_alloc((size_t)g->nodes + 1);
     tess_lower_mark(output, needed);
     for (int k = 0; k < g->nodes && !lacks; k++)
         if (needed[k] && g->node[k]->op->no_gradient && wants[g->node[k]->out->id]) lacks = g->node[k];
-    free(needed);
     return lacks;
 }
 

@@ -69,9 +69,8 @@ uint64_t tess_step_held_bytes(const tess_graph *g, tess_tier tier)
 {
     uint64_t bytes = 0;
     int64_t n;
-    tess_tile **tile = tess_step_held(g, &n);
+    TESS_FREED tess_tile **tile = tess_step_held(g, &n);
     for (int64_t i = 0; i < n; i++)
         if (tess_tile_home(tile[i]) == tier) bytes += tess_tile_bytes(tile[i]);
-    free(tile);
     return bytes;
 }

@@ -48,9 +48,9 @@ static const tess_profile_row *row_of(const tess_profile *p, const tess_codelet 
 void tess_step_parallelism(const tess_step *s, const tess_profile *measured, tess_parallelism *out)
 {
     const tess_program *p = s->low.program;
-    double *seconds = tess_alloc((p->tasks + 1) * sizeof *seconds), *sum = tess_alloc(sizeof measured->row);
-    double *alone = tess_alloc((p->tasks + 1) * sizeof *alone);
-    uint64_t *count = tess_alloc(sizeof measured->row);
+    TESS_FREED double *seconds = tess_alloc((p->tasks + 1) * sizeof *seconds), *sum = tess_alloc(sizeof measured->row);
+    TESS_FREED double *alone = tess_alloc((p->tasks + 1) * sizeof *alone);
+    TESS_FREED uint64_t *count = tess_alloc(sizeof measured->row);
     for (int pass = 0; pass < 2; pass++)
         for (size_t k = 0; k < p->tasks; k++) {
             const tess_profile_row *r = row_of(measured, p->task[k].cl);
@@ -63,7 +63,7 @@ void tess_step_parallelism(const tess_step *s, const tess_profile *measured, tes
                 sum[i] += weight(&p->task[k]), count[i]++;
         }
     tess_uses *u = tess_uses_list(p);
-    bool *chain = tess_alloc((p->tasks + 1) * sizeof *chain);
+    TESS_FREED bool *chain = tess_alloc((p->tasks + 1) * sizeof *chain);
     tess_plan_parallel(u, seconds, alone, out, chain);
     for (size_t k = 0; k < p->tasks; k++) {
         const tess_profile_row *r = chain[k] ? row_of(measured, p->task[k].cl) : NULL;
@@ -72,11 +72,6 @@ void tess_step_parallelism(const tess_step *s, const tess_profile *measured, tes
         out->chain[r - measured->row].seconds += alone[k];
     }
     tess_uses_free(u);
-    free(chain);
-    free(seconds);
-    free(alone);
-    free(sum);
-    free(count);
 }
 
 /* ---- the list ---- */

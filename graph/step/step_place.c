@@ -10,13 +10,12 @@ static uint64_t states_to_disk(const tess_graph *g)
 {
     uint64_t bytes = 0;
     int64_t n;
-    tess_tile **tile = tess_step_held(g, &n);
+    TESS_FREED tess_tile **tile = tess_step_held(g, &n);
     for (int64_t i = 0; i < n; i++) {
         if (tess_tile_role(tile[i]) != TESS_ROLE_MASTER) continue;
         tess_tile_set_home(tile[i], TESS_TIER_DISK);
         bytes += tess_tile_bytes(tile[i]);
     }
-    free(tile);
     return bytes;
 }
 

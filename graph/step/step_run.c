@@ -326,10 +326,9 @@ static tess_status ended_with(tess_step *s, const struct tess_step_run *r, tess_
 {
     const struct tess_step_run *next = r == &s->run[0] ? &s->run[1] : &s->run[0];
     if (!is_spoiled(s, r) && is_spoiled(s, next)) return tess_error_clear(), TESS_OK;
-    char *text = tess_strdup(tess_error_text());
+    TESS_FREED char *text = tess_strdup(tess_error_text());
     tess_step_drop_runs(s);
     tess_error_restore(text);
-    free(text);
     return status;
 }
 

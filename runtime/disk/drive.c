@@ -153,7 +153,7 @@ uint64_t tess_drive_free(const char *dir)
 tess_status tess_drive_name(const char *dirs, char **name)
 {
     const char *dir[TESS_DISK_MAX_DIRS];
-    char *list = tess_strdup(dirs);
+    TESS_FREED char *list = tess_strdup(dirs);
     unsigned count = cut_dirs(list, dir);
     tess_status status = TESS_OK;
     *name = tess_strdup("");
@@ -169,6 +169,5 @@ tess_status tess_drive_name(const char *dirs, char **name)
         free(*name);
         *name = longer;
     }
-    free(list);
     return status;
 }

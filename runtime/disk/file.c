@@ -174,23 +174,19 @@ static char *path_made(const char *dir)
 /* Is `dir` made with `made`: the same, or on the way to it? */
 static bool comes_with(const char *dir, const char *made)
 {
-    char *a = path_made(dir), *b = path_made(made);
+    TESS_FREED char *a = path_made(dir), *b = path_made(made);
     const size_t n = a ? strlen(a) : 0;
-    const bool with = a && b && !strncmp(a, b, n) && (!b[n] || b[n] == '/');
-    free(a);
-    free(b);
-    return with;
+    return a && b && !strncmp(a, b, n) && (!b[n] || b[n] == '/');
 }
 
 tess_status tess_disk_check(const char *dirs, const char *made)
 {
     const char *dir[TESS_DISK_MAX_DIRS];
-    char *list = tess_strdup(dirs);
+    TESS_FREED char *list = tess_strdup(dirs);
     unsigned count = tess_disk_dirs(list, dir);
     tess_status status = check_count(count);
     for (unsigned i = 0; i < count && status == TESS_OK; i++)
         if (!made || !access(dir[i], F_OK) || !comes_with(dir[i], made)) status = check_directory(dir[i]);
-    free(list);
     return status;
 }
 

@@ -83,7 +83,7 @@ static int by_order(const void *a, const void *b)
 
 static void tell_tasks(FILE *f)
 {
-    struct starpu_task **task = tess_alloc(KNOWN * sizeof(struct starpu_task *));
+    TESS_FREED struct starpu_task **task = tess_alloc(KNOWN * sizeof(struct starpu_task *));
     size_t n = 0;
     for (size_t i = 0; i < KNOWN; i++)
         if (known[i].task) task[n++] = known[i].task;
@@ -96,7 +96,6 @@ static void tell_tasks(FILE *f)
         if (t->nuse > TILES) fprintf(f, "    and %u more tiles\n", t->nuse - TILES);
         fflush(f);
     }
-    free(task);
 }
 
 static void tell_workers(FILE *f)

@@ -69,11 +69,8 @@ static char *below(const char *path)
 /* The files of such a name; false: there are none. */
 static bool find(const char *name, glob_t *found)
 {
-    char *path = tess_format("codelets/*/%s", name), *pattern = below(path);
-    const bool any = !glob(pattern, 0, NULL, found);
-    free(path);
-    free(pattern);
-    return any;
+    TESS_FREED char *path = tess_format("codelets/*/%s", name), *pattern = below(path);
+    return !glob(pattern, 0, NULL, found);
 }
 
 /* A file of the bus's on this host. free() it. */
@@ -118,14 +115,13 @@ int tess_perfmodels_lock(void)
 #ifdef TESS_SIMULATED     /* ranks are threads, which nothing but StarPU lets take turns */
     return -1;
 #endif
-    char *path = below("start.lock");
+    TESS_FREED char *path = below("start.lock");
     make_folders(path);
     const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     for (int i = 0; fd >= 0 && i < MOST && flock(fd, (is_measured() ? LOCK_SH : LOCK_EX) | LOCK_NB); i++) {
         if (errno != EWOULDBLOCK) break; /* no such thing on this drive */
         usleep(BEGUN_US);
     }
-    free(path);
     return fd;
 }
 
@@ -158,13 +154,11 @@ void tess_known_times_read(const tess_codelet *cl, tess_known_times *k)
 {
     glob_t found = {0};
     *k = (tess_known_times){0};
-    char *host = tess_perfmodels_host(),
-         *name = tess_format("tess_%s_%s.%s", cl->name, tess_dtype_name(cl->dtype), host);
+    TESS_FREED char *host = tess_perfmodels_host(),
+                    *name = tess_format("tess_%s_%s.%s", cl->name, tess_dtype_name(cl->dtype), host);
     FILE *f = find(name, &found) && is_whole(found.gl_pathv[0]) ? fopen(found.gl_pathv[0], "r") : NULL;
     if (f) read_known(f, k), fclose(f);
     globfree(&found);
-    free(name);
-    free(host);
 }
 
 double tess_known_times_of(const tess_known_times *k, double bytes, double flops)

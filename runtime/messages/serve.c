@@ -28,13 +28,12 @@ static unsigned lane_of(const tess_exchange *e)
 static void begin(tess_exchange *e)
 {
     const tess_message_arg *m = e->message;
-    void **data = tess_alloc((m->spans + 1) * sizeof *data);
+    TESS_FREED void **data = tess_alloc((m->spans + 1) * sizeof *data);
     for (unsigned i = 0; i < m->spans; i++) data[i] = tess_exchange_data(e, &m->span[i]);
     serve.next[lane_of(e)]++;
     serve.under_way[lane_of(e)]++;
     serve.all_under_way++;
     serve.wire->begin(e, data);
-    free(data);
 }
 
 /* Moves what may begin of a lane to the end of a list, and returns its new end. */

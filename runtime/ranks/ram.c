@@ -44,14 +44,13 @@ static void apply_limit(const char *root, const char *folder, bool second, tess_
 /* The cgroup of this process in one hierarchy, and those that it lies in. A container sees its own as the root. */
 static void apply_cgroup(const char *root, const char *mount, const char *group, bool second, tess_ram *ram)
 {
-    char *folder = tess_format("%s%s", mount, strcmp(group, "/") ? group : "");
+    TESS_FREED char *folder = tess_format("%s%s", mount, strcmp(group, "/") ? group : "");
     for (;;) {
         apply_limit(root, folder, second, ram);
         char *slash = strrchr(folder, '/');
         if (strlen(folder) <= strlen(mount)) break;
         *slash = 0;
     }
-    free(folder);
 }
 
 tess_ram tess_ram_read(const char *root)

@@ -108,11 +108,10 @@ static bool *match_gpus(hwloc_topology_t t, const hwloc_bitmap_t *part, int gpus
 {
     const size_t pairs = (size_t)share.ranks * (size_t)gpus;
     bool *has = tess_alloc(pairs * sizeof *has);
-    int *near = tess_alloc(pairs * sizeof *near);
+    TESS_FREED int *near = tess_alloc(pairs * sizeof *near);
     for (int i = 0; i < (int)pairs; i++)
         near[i] = tess_share_nearness(t, part[i / gpus], tess_share_gpu_at(t, i % gpus, family));
     tess_share_match(gpus, share.ranks, near, has);
-    free(near);
     return has;
 }
 
@@ -124,7 +123,7 @@ static void take_gpus(const struct wish *wish, hwloc_topology_t t, const hwloc_b
     for (int i = 0; i < share.ranks; i++) same = same && !strcmp(wish[i].gpus, wish[0].gpus);
     on_one_gpu = 1;
     if (!gpus) return;
-    bool *has = match_gpus(t, part, gpus, family);
+    TESS_FREED bool *has = match_gpus(t, part, gpus, family);
     hwloc_bitmap_t mine = hwloc_bitmap_alloc();
     char ids[256] = "", number[16];
     for (int g = 0; g < gpus; g++) {
@@ -139,7 +138,6 @@ static void take_gpus(const struct wish *wish, hwloc_topology_t t, const hwloc_b
     hwloc_bitmap_list_snprintf(share.gpus, sizeof share.gpus, mine);
     if (share.ranks > 1 && same) setenv("STARPU_WORKERS_CUDAID", ids, 0);
     hwloc_bitmap_free(mine);
-    free(has);
 }
 
 /* What is free of this rank's GPU when each rank has its context there, or its part of that with other ranks; the least
@@ -168,7 +166,7 @@ uint64_t tess_share_gpu_free(void)
  */
 static void take_cores(const struct wish *wish, hwloc_topology_t t, hwloc_bitmap_t *part)
 {
-    hwloc_bitmap_t *mask = tess_alloc((size_t)share.ranks * sizeof *mask);
+    TESS_FREED hwloc_bitmap_t *mask = tess_alloc((size_t)share.ranks * sizeof *mask);
     const char *most = getenv("SLURM_CPUS_PER_TASK");
     bool asked = true;
     for (int i = 0; i < share.ranks; i++) {
@@ -187,7 +185,6 @@ static void take_cores(const struct wish *wish, hwloc_topology_t t, hwloc_bitmap
     hwloc_bitmap_list_snprintf(share.numa, sizeof share.numa, nodes);
     hwloc_bitmap_free(nodes);
     for (int i = 0; i < share.ranks; i++) hwloc_bitmap_free(mask[i]);
-    free(mask);
 }
 
 /* Keeps this process to its part, or where its workers float to the parts of all. */
@@ -226,12 +223,11 @@ void tess_share_take(void)
     if (loads) make_wish(t, &mine);
     tess_ranks_gather_here(&mine, sizeof mine, wish);
     if (loads) {
-        hwloc_bitmap_t *part = tess_alloc((size_t)share.ranks * sizeof *part);
+        TESS_FREED hwloc_bitmap_t *part = tess_alloc((size_t)share.ranks * sizeof *part);
         take_cores(wish, t, part);
         stay_there(t, part);
         take_gpus(wish, t, part);
         for (int i = 0; i < share.ranks; i++) hwloc_bitmap_free(part[i]);
-        free(part);
     }
     hwloc_topology_destroy(t);
     free(wish);

@@ -41,8 +41,8 @@ static int part_of(int all, int i, int n)
 void tess_share_match(int gpus, int ranks, const int *near, bool *has)
 {
     memset(has, 0, (size_t)ranks * (size_t)gpus * sizeof *has);
-    int *rank_wants = tess_alloc((size_t)ranks * sizeof *rank_wants),
-        *gpu_wants = tess_alloc((size_t)(gpus + 1) * sizeof *gpu_wants);
+    TESS_FREED int *rank_wants = tess_alloc((size_t)ranks * sizeof *rank_wants),
+                   *gpu_wants = tess_alloc((size_t)(gpus + 1) * sizeof *gpu_wants);
     for (int g = 0; g < gpus; g++) gpu_wants[g] = gpus >= ranks;
     for (int r = 0; r < ranks; r++) {
         rank_wants[r] = gpus < ranks ? gpus > 0 : part_of(gpus, r, ranks);
@@ -60,8 +60,6 @@ void tess_share_match(int gpus, int ranks, const int *near, bool *has)
         has[best] = true;
         rank_wants[best / gpus]--, gpu_wants[best % gpus]--;
     }
-    free(rank_wants);
-    free(gpu_wants);
 }
 
 /* By the bus where CUDA counts them, else in the order of hwloc's library. */

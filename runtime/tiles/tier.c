@@ -35,7 +35,7 @@ tess_status tess_tier_open(const tess_machine *m, uint64_t needs)
     if (m->disk_bytes && m->disk_bytes < needs)
         return tess_error(TESS_INVALID, "disk tier", "%s of it, but %s are to rest there",
                           tess_human_bytes((double)m->disk_bytes), tess_human_bytes((double)needs));
-    char *dirs = tess_strdup(m->disk);
+    TESS_FREED char *dirs = tess_strdup(m->disk);
     tess_disk_conf conf = {.bytes = m->disk_bytes ? m->disk_bytes : room,
                            .checksum = m->disk_checksum,
                            .chunk = m->disk_block,
@@ -46,9 +46,7 @@ tess_status tess_tier_open(const tess_machine *m, uint64_t needs)
     conf.dirs = tess_disk_dirs(dirs, dir);
     if (!m->disk_bytes) conf.bytes += conf.dirs * (m->disk_block ? m->disk_block : TESS_DISK_CHUNK); /* whole ones */
     conf.dir = dir;
-    tess_status status = tess_disk_open(&conf, &disk);
-    free(dirs);
-    return status;
+    return tess_disk_open(&conf, &disk);
 }
 
 tess_status tess_tier_register(void)

@@ -517,7 +517,7 @@ tess_status tess_trace_open(const tess_trace_conf *conf)
 static void append(struct trace *t, const char *path)
 {
     FILE *f = t->error ? NULL : fopen(path, "r");
-    char *line = NULL;
+    TESS_FREED char *line = NULL;
     size_t room = 0;
     ssize_t n;
     if (!f && !t->error) tess_note("%s: cannot be read: %s; its rank is not in %s", path, strerror(errno), t->path);
@@ -530,7 +530,6 @@ static void append(struct trace *t, const char *path)
         write_out(t, line, (size_t)n);
         flush(t);
     }
-    free(line);
     if (f) fclose(f);
 }
 

@@ -19,9 +19,8 @@ static tess_status run(int rest, char **argv)
     if (rest != (options[0].value ? 1 : 2))
         return tess_error(TESS_INVALID, "command line", "%d directories, expected tessera bisect RUN_A RUN_B", rest);
     if (options[0].value) return tess_bisect_replay(argv[1], options[0].value);
-    char *program = self();
+    TESS_FREED char *program = self();
     const tess_status status = tess_bisect((const char *const[]){argv[1], argv[2]}, program, stdout);
-    free(program);
     return status;
 }
 

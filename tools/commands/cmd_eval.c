@@ -74,14 +74,11 @@ static tess_status run(int rest, char **argv)
     if (options[SAMPLES].value && !options[TASK].value)
         return tess_error(TESS_INVALID, "command line", "--samples: are of a task (--task FILE has its questions)");
     if (!options[ADAPTER].value) return evaluate(rest, argv);
-    char **said = tess_alloc((size_t)(rest + 2) * sizeof *said),
-         *from = tess_format("lora.from=%s", options[ADAPTER].value);
+    TESS_FREED char **said = tess_alloc((size_t)(rest + 2) * sizeof *said),
+                    *from = tess_format("lora.from=%s", options[ADAPTER].value);
     memcpy(said, argv, (size_t)(rest + 1) * sizeof *said);
     said[rest + 1] = from;
-    const tess_status status = evaluate(rest + 1, said);
-    free(from);
-    free(said);
-    return status;
+    return evaluate(rest + 1, said);
 }
 
 const command cmd_eval = {

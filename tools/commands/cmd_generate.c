@@ -45,11 +45,10 @@ static option options[OPTIONS_COUNT] = {
 /* What is said of memory and precision. */
 static tess_status config_of(int count, char **said, tess_config *config)
 {
-    const char **set = tess_alloc((size_t)(count + 1) * sizeof *set);
+    TESS_FREED const char **set = tess_alloc((size_t)(count + 1) * sizeof *set);
     set[0] = "train_batch_size=1";
     for (int i = 0; i < count; i++) set[i + 1] = said[i];
     tess_status status = tess_config_load(NULL, set, (size_t)count + 1, config);
-    free(set);
     return status == TESS_OK ? tess_config_resolve(config, 1) : status;
 }
 

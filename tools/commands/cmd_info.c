@@ -9,10 +9,9 @@ static option options[] = {
 
 static void help(FILE *out)
 {
-    char *dir = tess_cache_dir();
+    TESS_FREED char *dir = tess_cache_dir();
     fprintf(out, "Rates are measured once for each machine and drive, and kept in %s%s.\n", dir ? dir : "no file",
             dir ? "/machine*.json" : " (neither XDG_CACHE_HOME nor HOME is set)");
-    free(dir);
 }
 
 static void print_rates(const tess_yardstick *y)
@@ -92,13 +91,12 @@ static tess_status run(int rest, char **argv)
 {
     if (rest) return tess_error(TESS_INVALID, "command line", "%.100s: info takes no argument", argv[1]);
     TESS_TRY(tess_ranks_agree(TESS_OK));
-    tess_share *all = tess_alloc((size_t)tess_ranks() * sizeof *all);
+    TESS_FREED tess_share *all = tess_alloc((size_t)tess_ranks() * sizeof *all);
     tess_ranks_gather(tess_share_read(), sizeof *all, all);
     const char *carrier = tess_message_carrier();
     tess_status status = tess_rank() ? TESS_OK : print_all(options[0].value, carrier);
     if (tess_ranks_launched()) print_ranks(all);
     if (status == TESS_OK && options[1].value && !tess_rank()) status = tess_machine_write_here(options[1].value);
-    free(all);
     return status;
 }
 

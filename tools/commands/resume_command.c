@@ -47,24 +47,21 @@ static char *read_parent(size_t *bytes)
 static bool by_slurm(void)
 {
     size_t bytes;
-    char *text = read_parent(&bytes);
-    const bool yes = !strncmp(text, "slurmstepd", 10);
-    free(text);
-    return yes;
+    TESS_FREED char *text = read_parent(&bytes);
+    return !strncmp(text, "slurmstepd", 10);
 }
 
 /* The launcher's whole line, in which ":" parts programs that all have to resume; false: it is not our parent. */
 static bool put_launcher(FILE *to, const char *more)
 {
     size_t bytes;
-    char *text = read_parent(&bytes);
+    TESS_FREED char *text = read_parent(&bytes);
     const bool known = bytes > 0 && is_launcher(text);
     for (const char *p = text; known && p < text + bytes; p += strlen(p) + 1) {
         if (p > text) fputc(' ', to);
         if (!strcmp(p, ":") && *more) fprintf(to, "%s ", more + 1);
         put_quoted(to, p);
     }
-    free(text);
     return known;
 }
 

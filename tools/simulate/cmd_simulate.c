@@ -171,8 +171,8 @@ tess_status cmd_simulation_run(const tess_simulation *s, int argc, char **argv)
     enum { OWN = 3 }; /* the program, what quiets SimGrid, and the file, before those that are handed on */
     char quiet[] = "--log=root.thres:error", **arguments = tess_alloc(((size_t)argc + OWN + 1) * sizeof *arguments);
     const char *tmp = getenv("TMPDIR");
-    char *simulator = find_simulator(), *home = tess_format("%s/tessera-simulate-XXXXXX", tmp && *tmp ? tmp : "/tmp"),
-         *file = NULL;
+    TESS_FREED char *simulator = find_simulator(),
+                    *home = tess_format("%s/tessera-simulate-XXXXXX", tmp && *tmp ? tmp : "/tmp"), *file = NULL;
     FILE *said = NULL;
     tess_status status = TESS_OK;
     bool made = false;
@@ -200,9 +200,6 @@ tess_status cmd_simulation_run(const tess_simulation *s, int argc, char **argv)
     set_ends(SIG_DFL);
     if (ended_by) raise(ended_by);
     free(arguments);
-    free(file);
-    free(home);
-    free(simulator);
     return status;
 }
 

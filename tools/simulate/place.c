@@ -65,9 +65,8 @@ static void write_keys(const struct choice *c, cmd_row *row)
     set_number(row, &n, "parallel.pipeline", c->pipeline);
     for (int k = 0; k < 2 && c->pipeline > 1; k++) {
         const char *equal = strchr(orders[c->order][k], '=');
-        char *key = tess_format("%.*s", (int)(equal - orders[c->order][k]), orders[c->order][k]);
+        TESS_FREED char *key = tess_format("%.*s", (int)(equal - orders[c->order][k]), orders[c->order][k]);
         set(row, &n, key, equal + 1);
-        free(key);
     }
     set_number(row, &n, "zero_optimization.stage", c->stage);
     set_number(row, &n, "train_micro_batch_size_per_gpu", c->micro);

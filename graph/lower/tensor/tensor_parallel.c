@@ -242,8 +242,8 @@ static bool comes_in_parts(const tess_region *r, const tess_node *n, int input)
 static void split_region(tess_graph *g, tess_region *r, int64_t units)
 {
     const tess_portion s = share(&g->conf.grid, units);
-    struct reads *all = tess_alloc((size_t)(g->nodes * TESS_MOST_INPUTS + 1) * sizeof *all);
-    tess_node **sum = tess_alloc((size_t)(g->nodes + 1) * sizeof *sum);
+    TESS_FREED struct reads *all = tess_alloc((size_t)(g->nodes * TESS_MOST_INPUTS + 1) * sizeof *all);
+    TESS_FREED tess_node **sum = tess_alloc((size_t)(g->nodes + 1) * sizeof *sum);
     int reads = 0, sums = 0;
     for (int k = 0; k < g->params; k++) g->param[k]->divided |= r->reads[g->param[k]->id] > 0;
     cut_region(g, r, &s);
@@ -257,8 +257,6 @@ static void split_region(tess_graph *g, tess_region *r, int64_t units)
         if (x->producer->op != &tess_op_enter) add_enter(g, all + k, reads - k, x);
     }
     for (int k = 0; k < sums; k++) add_leave(g, sum[k]->id);
-    free(all);
-    free(sum);
 }
 
 /* Shares out the region that a node's output belongs to along a dimension, if there is one; else `why` says why not, if

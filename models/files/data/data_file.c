@@ -298,7 +298,7 @@ tess_status tess_token_file_open(const tess_data_path *path, const tess_line_rul
     if (path->kind == TESS_DATA_LINES) return *f = (tess_token_file){0}, open_lines(path->path, rules, f);
     tess_map idx = {0};
     const bool pair = path->kind == TESS_DATA_MEGATRON;
-    char *idx_path = tess_format("%s.idx", path->path), *bin_path = tess_format("%s.bin", path->path);
+    TESS_FREED char *idx_path = tess_format("%s.idx", path->path), *bin_path = tess_format("%s.bin", path->path);
     tess_status status;
     *f = (tess_token_file){0};
     if (pair) TESS_TRY_DONE(tess_map_open(idx_path, &idx));
@@ -311,8 +311,6 @@ tess_status tess_token_file_open(const tess_data_path *path, const tess_line_rul
                                             : open_text(f, rules->tokenizer, rules->conf->vocab);
 done:
     tess_map_close(&idx);
-    free(idx_path);
-    free(bin_path);
     return status;
 }
 

@@ -12,21 +12,8 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-/* ---- what ends with its scope ------------------------------------------------------------------------------------ */
-
-/* Before a pointer to memory, or a reference to JSON, of its own: it is given back where its scope ends, whichever way
- * that is left. No goto may pass over the declaration.
- *
- *     TESS_FREED char *path = tess_format("%s/config.json", dir);
- *     return read(path); */
-#define TESS_FREED      __attribute__((cleanup(tess_freed)))
+/* TESS_FREED (runtime.h) for a reference to JSON. */
 #define TESS_FREED_JSON __attribute__((cleanup(tess_freed_json)))
-static inline void tess_freed(void *pointer)
-{
-    void *p;
-    __builtin_memcpy(&p, pointer, sizeof p);
-    free(p);
-}
 static inline void tess_freed_json(json_t **reference)
 {
     json_decref(*reference);

@@ -31,9 +31,9 @@ tess_status tess_bisect_replay(const char *run, const char *steps)
     long long from, to;
     if (sscanf(steps, "%lld:%lld", &from, &to) != 2 || from < 0 || to <= from)
         return tess_error(TESS_INVALID, "--replay", "%.40s, expected FROM:TO", steps);
-    char *file = tess_format("%s/config.json", run);
-    char *output = tess_format("output=%s/bisect", run),
-         *digests = tess_format("digests.steps=[%lld,%lld]", from + 1, to);
+    TESS_FREED char *file = tess_format("%s/config.json", run);
+    TESS_FREED char *output = tess_format("output=%s/bisect", run),
+                    *digests = tess_format("digests.steps=[%lld,%lld]", from + 1, to);
     const char *const set[] = {output,
                                digests,
                                "overwrite=true",
@@ -54,9 +54,6 @@ tess_status tess_bisect_replay(const char *run, const char *steps)
 done:
     free((char *)replay.checkpoints);
     tess_config_free(&c);
-    free(digests);
-    free(output);
-    free(file);
     return status;
 }
 

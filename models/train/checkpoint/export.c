@@ -45,7 +45,7 @@ static void close_checkpoint(void *what)
 tess_status tess_export(const char *checkpoint, const char *dir, FILE *out)
 {
     struct exported e = {.dir = dir};
-    char *path = NULL;
+    TESS_FREED char *path = NULL;
     size_t made = 0;
     if (!checkpoint || !dir || !out) return tess_error(TESS_INVALID, "export", "a directory or the output is NULL");
     tess_status status = make_directory(dir, &made);
@@ -57,7 +57,6 @@ done:
     if (status != TESS_OK) tess_model_remove_rest(dir);
     if (status != TESS_OK) tess_dirs_remove(dir, made);
     close_checkpoint(&e);
-    free(path);
     return status;
 }
 

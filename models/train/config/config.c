@@ -677,12 +677,11 @@ static char *dump(const json_t *root)
 
 tess_status tess_config_write(const tess_config *config, const char *path)
 {
-    json_t *root = json_object();
+    TESS_FREED_JSON json_t *root = json_object();
     for (size_t i = 0; i < tess_key_count; i++)
         if (tess_keys[i].state != TESS_KEY_IGNORED && !tess_key_of_another_optimizer(config, &tess_keys[i]))
             TESS_ASSERT(tess_key_place(root, tess_keys[i].path, tess_key_get(config, &tess_keys[i])));
     TESS_FREED char *text = dump(root);
-    json_decref(root);
     return tess_write_text(path, text);
 }
 

@@ -1,4 +1,5 @@
 /* One value of a key: set, got, described. */
+#include "models/text/base/text.h"
 #include "models/train/config/config_impl.h"
 #include <math.h>
 #include <stdlib.h>
@@ -84,9 +85,8 @@ const char *tess_key_describe(const tess_key *k, char *out, size_t size)
 /* A value as an error shows it. */
 static const char *show(const json_t *value, char *out, size_t size)
 {
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
+    TESS_FREED char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
     snprintf(out, size, strlen(text ? text : "") > 60 ? "%.57s..." : "%s", text ? text : "?");
-    free(text);
     return out;
 }
 
@@ -203,13 +203,12 @@ static bool set_model(char **directory, char **object, const json_t *v)
 {
     const json_t *dir = json_is_object(v) ? json_object_get(v, TESS_MODEL_DIR) : v;
     if ((!json_is_object(v) || dir) && !json_is_string(dir)) return false;
-    json_t *keys = json_is_object(v) ? json_copy((json_t *)v) : NULL;
+    TESS_FREED_JSON json_t *keys = json_is_object(v) ? json_copy((json_t *)v) : NULL;
     json_object_del(keys, TESS_MODEL_DIR);
     set_text(directory, json_string_value(dir));
     free(*object);
     *object =
         keys && !(dir && !json_object_size(keys)) ? json_dumps(keys, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
-    json_decref(keys);
     return true;
 }
 
@@ -256,9 +255,8 @@ static bool set_share(char **field, const json_t *v, const tess_key *k)
 {
     double share;
     if (k->max >= 1 || !to_number(k, v, &share) || !(share > 0)) return false;
-    char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    TESS_FREED char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
     set_text(field, text);
-    free(text);
     return true;
 }
 
@@ -279,10 +277,9 @@ json_t *tess_config_list(const char *text)
 static bool read_share(const tess_key *k, const char *text, double *share)
 {
     if (k->kind != TESS_KEY_PATHS || k->max >= 1 || !text || !strchr(".0123456789", text[0])) return false;
-    json_t *v = json_loads(text, JSON_DECODE_ANY, NULL);
+    TESS_FREED_JSON json_t *v = json_loads(text, JSON_DECODE_ANY, NULL);
     const bool real = json_is_real(v);
     *share = json_real_value(v);
-    json_decref(v);
     return real;
 }
 
@@ -294,9 +291,8 @@ static json_t *get_paths(const tess_key *k, const char *text)
 
 double tess_config_held_out(const tess_config *c)
 {
-    json_t *v = c->data.valid ? get_paths(tess_key_find("data.valid"), c->data.valid) : NULL;
+    TESS_FREED_JSON json_t *v = c->data.valid ? get_paths(tess_key_find("data.valid"), c->data.valid) : NULL;
     const double held = json_real_value(v); /* 0 of what is none */
-    json_decref(v);
     return held;
 }
 
@@ -430,15 +426,13 @@ void tess_key_presets(tess_config *c)
 static tess_status refuse_absent(const tess_config *c, const tess_key *k, const char *source)
 {
     char where[512], met[80], expected[320];
-    json_t *value = tess_key_get(c, k);
+    TESS_FREED_JSON json_t *value = tess_key_get(c, k);
     snprintf(where, sizeof where, "%s: %s", source, k->path);
     if (k->kind == TESS_KEY_TREE) {
-        json_decref(value);
         return tess_error(TESS_INVALID, where, "is switched on, and this build does not have it (%s)", k->help);
     }
     tess_error(TESS_INVALID, where, "%s is not supported by this build, expected %s (%s)", show(value, met, sizeof met),
                k->kind == TESS_KEY_CHOICE ? tess_key_describe(k, expected, sizeof expected) : k->preset, k->help);
-    json_decref(value);
     return TESS_INVALID;
 }
 

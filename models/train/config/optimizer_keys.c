@@ -1,5 +1,6 @@
 /* What optimizers have of optimizer.params, by optimizers.def: keys of another one are refused, and defaults may be an
  * optimizer's own. */
+#include "models/text/base/text.h"
 #include "models/train/config/config_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -53,12 +54,10 @@ static tess_status set_own_preset(tess_config *c, const tess_key *k, const char 
 {
     tess_key_mark how = tess_key_how(c, k->path);
     if (*behind != '=' || how == TESS_KEY_GIVEN) return TESS_OK;
-    char *text = tess_format("%.*s", (int)strcspn(behind + 1, " "), behind + 1);
-    json_t *value = tess_key_parse(k, text);
+    TESS_FREED char *text = tess_format("%.*s", (int)strcspn(behind + 1, " "), behind + 1);
+    TESS_FREED_JSON json_t *value = tess_key_parse(k, text);
     tess_status status = tess_key_set(c, k, value, c->file);
     c->notes->mark[k - tess_keys] = (unsigned char)how;
-    json_decref(value);
-    free(text);
     return status;
 }
 

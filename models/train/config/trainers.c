@@ -1,6 +1,7 @@
 /* Files of Axolotl, and of TRL and transformers' Trainer, as the configuration's own keys: trainer_keys.tsv says what
  * each key becomes, and what those tools have where it is left out. Each key that a file has is a line on stderr, and
  * so are those that it leaves out and that are other than here, all in one. */
+#include "models/text/base/text.h"
 #include "models/train/config/config_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -35,9 +36,8 @@ static tess_status TESS_PRINTF(3, 4) refuse(struct file *f, const char *name, co
 
 static const char *show(const json_t *value, char out[static 80])
 {
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
+    TESS_FREED char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
     snprintf(out, 80, strlen(text) > 70 ? "%.67s..." : "%s", text);
-    free(text);
     return out;
 }
 
@@ -415,9 +415,8 @@ json_t *tess_trainer_read(tess_config *c, const char *path, const json_t *root, 
         for (size_t i = 0; i < tess_trainer_row_count; i++)
             known |= *tess_trainer_rows[i].rule != '?' && tess_trainer_row_is(&tess_trainer_rows[i], name);
         if (known || json_is_null(value)) continue;
-        json_t *own = json_pack("{s:O}", name, value);
+        TESS_FREED_JSON json_t *own = json_pack("{s:O}", name, value);
         json_object_update_recursive(f.ours, own);
-        json_decref(own);
     }
     free(f.became);
     *deepspeed = f.deepspeed;

@@ -8,7 +8,7 @@ tess_status tess_explain(const char *output, FILE *out)
 {
     tess_traced t;
     if (!output || !out) return tess_error(TESS_INVALID, output ? "output" : "directory", "is NULL");
-    char *path = tess_format("%s/trace.json", output);
+    TESS_FREED char *path = tess_format("%s/trace.json", output);
     tess_status status = tess_traced_read(path, &t);
     if (status == TESS_OK) {
         tess_explain_print(&t, out);
@@ -19,6 +19,5 @@ tess_status tess_explain(const char *output, FILE *out)
         tess_explain_settings(output, &t, out);
     }
     tess_traced_free(&t);
-    free(path);
     return status;
 }

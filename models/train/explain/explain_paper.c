@@ -165,11 +165,10 @@ void tess_explain_settings(const char *output, const tess_traced *t, FILE *out)
         return;
     }
     forget_environment();
-    char *file = tess_format("%s/config.json", output);
+    TESS_FREED char *file = tess_format("%s/config.json", output);
     tess_config c;
     const bool loads = tess_config_load(file, NULL, 0, &c) == TESS_OK, recomputes = c.activation_checkpointing.enabled;
     tess_config_free(&c);
     if (!a->disk) say_ram(a, waits_for_room(t), loads && recomputes, out);
     if (a->disk || (loads && recomputes)) try_settings(file, a, recomputes, out);
-    free(file);
 }

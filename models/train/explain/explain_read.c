@@ -1,4 +1,5 @@
 /* A trace from its file, which tess_trace_open's writer made: one event a line. */
+#include "models/text/base/text.h"
 #include "models/train/explain/explain_impl.h"
 #include <errno.h>
 #include <jansson.h>
@@ -208,7 +209,7 @@ static void connect(struct reading *r)
 {
     tess_traced *t = r->t;
     size_t n = 0;
-    struct place *all = tess_alloc((t->events + 1) * sizeof *all);
+    TESS_FREED struct place *all = tess_alloc((t->events + 1) * sizeof *all);
     for (size_t i = 0; i < t->events; i++) { /* waits for data share a track with tasks */
         const tess_event *s = &t->event[i];
         if (s->kind != TESS_EVENT_DATA) all[n++] = (struct place){s->rank, s->track, s->begin, (int)i};
@@ -224,7 +225,6 @@ static void connect(struct reading *r)
             break;
         }
     }
-    free(all);
 }
 
 /* ---- the file ---- */
@@ -250,11 +250,10 @@ static tess_status read_lines(struct reading *r, FILE *f)
             closed = true;
             continue;
         }
-        json_t *o = status == TESS_OK ? json_loads(line, JSON_REJECT_DUPLICATES, NULL) : NULL;
+        TESS_FREED_JSON json_t *o = status == TESS_OK ? json_loads(line, JSON_REJECT_DUPLICATES, NULL) : NULL;
         if (status == TESS_OK && !json_is_object(o))
             status = feof(f) || getc(f) == EOF ? broken(r, "the trace is cut off") : broken(r, "this is no event");
         if (status == TESS_OK) status = read_event(r, o);
-        json_decref(o);
     }
     const int error = ferror(f) ? errno : 0;
     free(line);

@@ -306,7 +306,7 @@ double tess_explain_under_way(const tess_traced *t, const tess_event *step, tess
 {
     size_t n, n_busy = 0;
     const tess_event *s = tess_traced_of(t, step->rank, kind, &n);
-    struct interval *busy_at = tess_alloc((n + 1) * sizeof *busy_at);
+    TESS_FREED struct interval *busy_at = tess_alloc((n + 1) * sizeof *busy_at);
     double seconds = 0, until = step->begin;
     for (size_t i = 0; i < n; i++) {
         if (s[i].end <= step->begin || s[i].end > step->end) continue;
@@ -319,6 +319,5 @@ double tess_explain_under_way(const tess_traced *t, const tess_event *step, tess
         seconds += busy_at[i].end - (busy_at[i].begin > until ? busy_at[i].begin : until);
         until = busy_at[i].end;
     }
-    free(busy_at);
     return seconds;
 }

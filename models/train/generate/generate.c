@@ -64,7 +64,7 @@ static tess_status find_tokens(struct generator *g)
 {
     json_t *file;
     TESS_TRY(tess_json_beside(tess_model_dir(g->model), "generation_config.json", &file));
-    json_t *config = json_loads(tess_model_json(g->model), 0, NULL);
+    TESS_FREED_JSON json_t *config = json_loads(tess_model_json(g->model), 0, NULL);
     const int32_t end = tess_tokenizer_end_of_text(g->tokenizer);
     if (!take_ends(g, file) && !take_ends(g, config) && end >= 0) g->end[g->how.end_count++] = end;
     g->padding = token_of(g, json_object_get(config, "pad_token_id"));
@@ -73,7 +73,6 @@ static tess_status find_tokens(struct generator *g)
     if (g->start < 0) g->start = g->padding < 0 ? 0 : g->padding;
     if (g->padding < 0) g->padding = 0;
     json_decref(file);
-    json_decref(config);
     return TESS_OK;
 }
 
@@ -119,12 +118,9 @@ static void close_generator(void *what)
 static tess_status check_tokenizer(const struct generator *g)
 {
     if (g->tokenizer || g->vocab == tess_tokenizer_vocab(NULL)) return TESS_OK;
-    char *lack = tess_tokenizer_lack(tess_model_dir(g->model));
-    const tess_status status =
-        tess_error(TESS_INVALID, tess_model_dir(g->model), "%s, and its vocabulary is one of %lld (bytes have 256)",
-                   lack, (long long)g->vocab);
-    free(lack);
-    return status;
+    TESS_FREED char *lack = tess_tokenizer_lack(tess_model_dir(g->model));
+    return tess_error(TESS_INVALID, tess_model_dir(g->model), "%s, and its vocabulary is one of %lld (bytes have 256)",
+                      lack, (long long)g->vocab);
 }
 
 /* The token that ends a turn ends a text too. */
@@ -246,7 +242,7 @@ static tess_status read_prompts(struct generator *g, const tess_prompt *prompt, 
     int64_t longest = 0, *pad = tess_alloc((size_t)batch * sizeof *pad);
     for (int64_t b = 0; b < batch; b++)
         if ((int64_t)text[b].ids.count > longest) longest = (int64_t)text[b].ids.count;
-    int32_t *ids = tess_alloc((size_t)(batch * longest) * sizeof *ids);
+    TESS_FREED int32_t *ids = tess_alloc((size_t)(batch * longest) * sizeof *ids);
     for (int64_t b = 0; b < batch; b++) {
         pad[b] = longest - (int64_t)text[b].ids.count;
         for (int64_t i = 0; i < longest; i++)
@@ -255,15 +251,12 @@ static tess_status read_prompts(struct generator *g, const tess_prompt *prompt, 
     tess_writer_begin(g->writer, pad);
     tess_status status = TESS_OK;
     if (has_encoder(g)) {
-        const int32_t **of = tess_alloc((size_t)batch * sizeof *of);
-        size_t *length = tess_alloc((size_t)batch * sizeof *length);
+        TESS_FREED const int32_t **of = tess_alloc((size_t)batch * sizeof *of);
+        TESS_FREED size_t *length = tess_alloc((size_t)batch * sizeof *length);
         for (int64_t b = 0; b < batch; b++) of[b] = prompt[b].ids.id, length[b] = prompt[b].ids.count;
         status = tess_writer_encode(g->writer, of, length);
-        free(length);
-        free(of);
     }
     if (status == TESS_OK) status = tess_writer_read(g->writer, ids, longest);
-    free(ids);
     free(pad);
     return status;
 }
@@ -342,9 +335,9 @@ static void judge(struct generator *g, size_t k, const tess_prompt *prompt, cons
 static tess_status write_batch(struct generator *g, size_t first, size_t count, int64_t batch, struct voice *voice,
                                FILE *out)
 {
-    struct text *text = tess_alloc((size_t)batch * sizeof *text);
-    tess_prompt *prompt = tess_alloc((size_t)batch * sizeof *prompt);
-    int32_t *next = tess_alloc((size_t)batch * sizeof *next);
+    TESS_FREED struct text *text = tess_alloc((size_t)batch * sizeof *text);
+    TESS_FREED tess_prompt *prompt = tess_alloc((size_t)batch * sizeof *prompt);
+    TESS_FREED int32_t *next = tess_alloc((size_t)batch * sizeof *next);
     for (int64_t b = 0; b < batch; b++) {
         const size_t of = (first + ((size_t)b < count ? (size_t)b : count - 1)) / g->best;
         prompt[b] = g->prompts.prompt[of];
@@ -374,9 +367,6 @@ static tess_status write_batch(struct generator *g, size_t first, size_t count, 
             write_text(g, &prompt[b], text[b].ids.id + text[b].given, text[b].ids.count - text[b].given, NULL, out);
     }
     for (int64_t b = 0; b < batch; b++) tess_ids_free(&text[b].ids);
-    free(next);
-    free(prompt);
-    free(text);
     return status;
 }
 

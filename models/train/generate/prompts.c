@@ -1,4 +1,5 @@
 /* Prompts of files, and the lines that answer them. */
+#include "models/text/base/text.h"
 #include "models/train/generate/prompts_impl.h"
 #include <errno.h>
 #include <jansson.h>
@@ -52,7 +53,7 @@ static tess_status read_ids(const tess_prompts *p, tess_prompt *to, const json_t
 static tess_status read_example(tess_prompts *p, int64_t line, const char *text, size_t length, int64_t vocab)
 {
     json_error_t e;
-    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
+    TESS_FREED_JSON json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
     tess_prompt *to = add(p);
     to->line = line;
     const json_t *said = json_object_get(root, "prompt"), *ids = json_object_get(root, "input_ids");
@@ -68,7 +69,6 @@ static tess_status read_example(tess_prompts *p, int64_t line, const char *text,
     else
         status = prompt_error(
             p, to, "has no prompt (expected {\"prompt\": TEXT}, {\"messages\": [...]} or {\"input_ids\": [...]})");
-    json_decref(root);
     return status;
 }
 
@@ -140,12 +140,12 @@ void tess_prompt_write(const tess_prompts *p, const tess_prompt *of, const tess_
                        size_t count, bool with_prompt, FILE *out)
 {
     size_t length = 0;
-    char *text = of->text || of->talk ? tess_tokenizer_decode(t, added, count, &length) : NULL;
+    TESS_FREED char *text = of->text || of->talk ? tess_tokenizer_decode(t, added, count, &length) : NULL;
     if (p->form == TESS_PROMPTS_LINES) {
         if (with_prompt) write_line(of->text, out);
         write_line(text, out);
     } else {
-        json_t *line = of->talk ? json_deep_copy(of->talk) : json_object();
+        TESS_FREED_JSON json_t *line = of->talk ? json_deep_copy(of->talk) : json_object();
         if (of->talk) {
             json_t *answer = json_stringn(text, length);
             json_array_append_new(
@@ -159,9 +159,7 @@ void tess_prompt_write(const tess_prompts *p, const tess_prompt *of, const tess_
             json_object_set_new(line, "output_ids", ids_of(added, count));
         }
         json_dumpf(line, out, JSON_PRESERVE_ORDER);
-        json_decref(line);
     }
     fputc('\n', out);
     fflush(out);
-    free(text);
 }

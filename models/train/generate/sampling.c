@@ -14,14 +14,13 @@ bool tess_sampling_ends(const tess_sampling *s, int32_t id)
 /* Each token that the text has, once. */
 static void penalize(float *logits, int64_t vocab, const int32_t *text, size_t count, double penalty)
 {
-    bool *seen = tess_alloc((size_t)vocab * sizeof *seen);
+    TESS_FREED bool *seen = tess_alloc((size_t)vocab * sizeof *seen);
     for (size_t i = 0; i < count; i++) {
         const int32_t id = text[i];
         if (id < 0 || id >= vocab || seen[id]) continue;
         seen[id] = true;
         logits[id] = (float)(logits[id] < 0 ? logits[id] * penalty : logits[id] / penalty);
     }
-    free(seen);
 }
 
 static int32_t likeliest(const float *logits, int64_t vocab)
@@ -117,7 +116,7 @@ double tess_log_probability(const float *logits, int64_t vocab, int32_t id)
 int32_t tess_draw(const tess_sampling *s, const float *logits, int64_t vocab, const int32_t *text, size_t count,
                   uint64_t stream, uint64_t place)
 {
-    float *mine = tess_alloc((size_t)vocab * sizeof *mine);
+    TESS_FREED float *mine = tess_alloc((size_t)vocab * sizeof *mine);
     memcpy(mine, logits, (size_t)vocab * sizeof *mine);
     if (s->repetition_penalty > 0 && s->repetition_penalty != 1)
         penalize(mine, vocab, text, count, s->repetition_penalty);
@@ -135,6 +134,5 @@ int32_t tess_draw(const tess_sampling *s, const float *logits, int64_t vocab, co
                 break;
             }
     }
-    free(mine);
     return id;
 }

@@ -1,5 +1,6 @@
 /* Talking with a model: turns come from the terminal, line by line, and go to the model with all that was said before,
  * as its chat template writes them. */
+#include "models/text/base/text.h"
 #include "models/text/chat/chat.h"
 #include "models/train/generate/talk_impl.h"
 #include <errno.h>
@@ -39,9 +40,9 @@ static tess_status take_turn(const tess_talk *k, const tess_chat *chat, json_t *
 static tess_status all_turns(const tess_talk *k, const tess_chat *chat)
 {
     static const char adapter[] = "/adapter ";
-    json_t *talk = json_pack("{s[]}", "messages");
+    TESS_FREED_JSON json_t *talk = json_pack("{s[]}", "messages");
     if (k->system) add_message(talk, "system", k->system, strlen(k->system));
-    char *line = NULL;
+    TESS_FREED char *line = NULL;
     size_t room = 0;
     ssize_t n;
     const bool asks = isatty(fileno(k->in)) && isatty(STDERR_FILENO);
@@ -68,8 +69,6 @@ static tess_status all_turns(const tess_talk *k, const tess_chat *chat)
     if (asks && status == TESS_OK) fputc('\n', stderr);
     if (status == TESS_OK && ferror(k->in))
         status = tess_error(TESS_FAILED, "stdin", "cannot be read: %s", strerror(errno));
-    free(line);
-    json_decref(talk);
     return status;
 }
 

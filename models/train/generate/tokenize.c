@@ -26,13 +26,12 @@ struct lines {
 /* The model's vocab_size; 0: it does not say. */
 static int64_t vocabulary(const char *dir)
 {
-    char *path = tess_format("%s/config.json", dir);
+    TESS_FREED char *path = tess_format("%s/config.json", dir);
     json_error_t e;
     json_t *config = tess_json_load(path, 0, &e), *size = json_object_get(config, "vocab_size");
     if (!size) size = json_object_get(json_object_get(config, "text_config"), "vocab_size");
     const int64_t n = json_is_integer(size) && json_integer_value(size) > 0 ? json_integer_value(size) : 0;
     json_decref(config);
-    free(path);
     return n;
 }
 
@@ -41,11 +40,9 @@ static tess_status open_tokenizer(struct lines *l)
     l->vocab = vocabulary(l->c->dir);
     if (tess_tokenizer_in(l->c->dir)) return tess_tokenizer_open(l->c->dir, &l->t);
     if (l->vocab == tess_tokenizer_vocab(NULL)) return TESS_OK;
-    char *lack = tess_tokenizer_lack(l->c->dir);
-    const tess_status status =
-        tess_error(TESS_INVALID, l->c->dir, "%s%s", lack, l->vocab ? " (and tokens that are bytes would be 256)" : "");
-    free(lack);
-    return status;
+    TESS_FREED char *lack = tess_tokenizer_lack(l->c->dir);
+    return tess_error(TESS_INVALID, l->c->dir, "%s%s", lack,
+                      l->vocab ? " (and tokens that are bytes would be 256)" : "");
 }
 
 /* ---- writing ---- */
@@ -131,9 +128,8 @@ static tess_status decode_line(struct lines *l, const char *text, size_t n)
     }
     free(own);
     TESS_TRY(status);
-    char *out = tess_tokenizer_decode(l->t, l->ids.id, l->ids.count, &length);
+    TESS_FREED char *out = tess_tokenizer_decode(l->t, l->ids.id, l->ids.count, &length);
     fwrite(out, 1, length, l->out);
-    free(out);
     return end_line(l);
 }
 

@@ -18,11 +18,10 @@ static double norm_of(tess_step *step, tess_tensor *p, tess_status *status)
 {
     int64_t shape[3] = {1, 1, 1}, n = 1;
     for (int d = tess_tensor_shape(p, shape); d-- > 0;) n *= shape[d];
-    float *x = tess_alloc((size_t)n * sizeof *x);
+    TESS_FREED float *x = tess_alloc((size_t)n * sizeof *x);
     double sum = 0;
     *status = tess_step_gradient(step, p, x);
     for (int64_t i = 0; i < n && *status == TESS_OK; i++) sum += (double)x[i] * (double)x[i];
-    free(x);
     return sqrt(sum);
 }
 

@@ -103,7 +103,7 @@ tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_dat
         return tess_error(TESS_INVALID, "data.valid", "has fewer samples than one batch of %llu",
                           (unsigned long long)batch);
     /* Of each loss, and of its targets; a step has a micro-batch a rank. */
-    char *sums = tess_alloc((size_t)(2 * all) * tess_exact_bytes());
+    TESS_FREED char *sums = tess_alloc((size_t)(2 * all) * tess_exact_bytes());
     tess_status status = TESS_OK;
     tess_bar_begin("evaluating", (double)samples);
     for (uint64_t at = 0; at < samples; at += batch) {
@@ -118,23 +118,21 @@ tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_dat
     take_numbers(sums, losses, all, numbers);
 done:
     tess_bar_end();
-    free(sums);
     return status;
 }
 
 tess_status tess_run_numbers(const tess_step *step, double *numbers)
 {
     const int losses = tess_step_losses(step), count = tess_step_numbers(step);
-    char *sums = tess_alloc((size_t)(2 * (losses + count)) * tess_exact_bytes());
+    TESS_FREED char *sums = tess_alloc((size_t)(2 * (losses + count)) * tess_exact_bytes());
     const tess_status status = tess_step_add_losses(step, sums);
     if (status == TESS_OK) take_numbers(sums, losses, losses + count, numbers);
-    free(sums);
     return status;
 }
 
 tess_status tess_eval_facts(const char *dir, int64_t *length, tess_dtype *dtype)
 {
-    char *picked = NULL;
+    TESS_FREED char *picked = NULL;
     tess_model *m = NULL;
     tess_progress at = {0};
     tess_status status;
@@ -152,7 +150,6 @@ tess_status tess_eval_facts(const char *dir, int64_t *length, tess_dtype *dtype)
     }
 done:
     tess_model_close(m);
-    free(picked);
     return status;
 }
 

@@ -2,6 +2,7 @@
 #include "graph/nd.h"
 #include "models/files/data/arrays.h"
 #include "models/networks/networks.h"
+#include "models/text/base/text.h"
 #include "models/train/run/run.h"
 #include <errno.h>
 #include <jansson.h>
@@ -47,7 +48,7 @@ static tess_status choose(struct outputs *o, const char *name)
 /* "x=x.npy,mask=m.npy", or one path where one input is read, as data.valid would have it. */
 static tess_status open_data(struct outputs *o, const char *in)
 {
-    json_t *files = json_object();
+    TESS_FREED_JSON json_t *files = json_object();
     char *text = tess_format("%s", in), *rest = text;
     tess_status status = TESS_OK;
     for (char *part; status == TESS_OK && (part = strsep(&rest, ","));) {
@@ -62,7 +63,6 @@ static tess_status open_data(struct outputs *o, const char *in)
     char *json = json_dumps(files, 0);
     if (status == TESS_OK) status = tess_arrays_open("--in", json, o->want, o->wanted, &o->data);
     free(json), free(text);
-    json_decref(files);
     return status;
 }
 
@@ -92,22 +92,20 @@ static tess_status feed(const struct outputs *o, uint64_t first)
     const int64_t batch = o->run.micro_batch;
     const int inputs = tess_model_arrays(o->run.model, NULL);
     const uint64_t last = tess_arrays_samples(o->data) - 1;
-    tess_array_want *all = tess_alloc((size_t)inputs * sizeof *all);
+    TESS_FREED tess_array_want *all = tess_alloc((size_t)inputs * sizeof *all);
     tess_status status = TESS_OK;
     tess_model_arrays(o->run.model, all);
     for (int k = 0, j = 0; k < inputs && status == TESS_OK; j += o->reads[k++]) {
         int64_t size = 1;
         const int64_t samples = all[k].same ? 1 : batch;
         for (int d = 0; d < all[k].rank; d++) size *= all[k].dim[d];
-        int32_t *values = tess_alloc((size_t)(samples * size) * sizeof *values);
+        TESS_FREED int32_t *values = tess_alloc((size_t)(samples * size) * sizeof *values);
         for (int64_t i = 0; i < samples && o->reads[k] && status == TESS_OK; i++) {
             const uint64_t at = first + (uint64_t)i;
             status = tess_arrays_get(o->data, j, at < last ? at : last, values + i * size);
         }
         if (status == TESS_OK) status = tess_step_feed(o->step, o->run.net.input[k], values);
-        free(values);
     }
-    free(all);
     return status == TESS_OK ? tess_run_feed_keys(&o->run, o->step, first) : status;
 }
 
@@ -145,7 +143,7 @@ static tess_status write_all(struct outputs *o, const char *path)
     const tess_dims d = tess_nd_dims(o->made);
     const int64_t batch = o->run.micro_batch, size = tess_dims_size(&d) / batch;
     const uint64_t samples = tess_arrays_samples(o->data);
-    float *values = tess_alloc((size_t)(batch * size) * sizeof *values);
+    TESS_FREED float *values = tess_alloc((size_t)(batch * size) * sizeof *values);
     tess_status status = TESS_OK;
     tess_bar_begin("running", (double)samples);
     if (!write_header(o->file, types[o->out.kind], (int64_t)samples, d.rank - 1, d.dim + 1)) status = broken(path);
@@ -159,7 +157,6 @@ static tess_status write_all(struct outputs *o, const char *path)
     }
 done:
     tess_bar_end();
-    free(values);
     return status;
 }
 

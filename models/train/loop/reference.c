@@ -53,16 +53,14 @@ static tess_status score_batch(const tess_reference *reference, const tess_data 
     const tess_run *r = reference->r;
     const int64_t sequences = r->micro_batch * r->evaluated * r->sequences;
     tess_status status;
-    float *parts = tess_alloc((size_t)tess_step_outputs(reference->step) * sizeof *parts);
-    int64_t *bits = tess_alloc((size_t)sequences * sizeof *bits);
+    TESS_FREED float *parts = tess_alloc((size_t)tess_step_outputs(reference->step) * sizeof *parts);
+    TESS_FREED int64_t *bits = tess_alloc((size_t)sequences * sizeof *bits);
     TESS_TRY_DONE(tess_ranks_agree(tess_run_feed_as(r, reference->step, data, as, at, n)));
     TESS_TRY_DONE(tess_step_run(reference->step, &(tess_step_input){0}, NULL));
     TESS_TRY_DONE(tess_ranks_agree(read_scores(reference, parts, bits)));
     tess_ranks_most(bits, (int)sequences);
     for (int64_t s = 0; s < n * r->sequences; s++) memcpy(&scores[s], &(int32_t){(int32_t)bits[s]}, sizeof *scores);
 done:
-    free(bits);
-    free(parts);
     return status;
 }
 
@@ -79,7 +77,7 @@ static tess_status score(const tess_reference *reference, const tess_data *data,
 {
     const tess_run *r = reference->r;
     const uint64_t samples = tess_data_samples(data);
-    float *scores = tess_alloc((size_t)(batch_of(reference, UINT64_MAX) * r->sequences) * sizeof *scores);
+    TESS_FREED float *scores = tess_alloc((size_t)(batch_of(reference, UINT64_MAX) * r->sequences) * sizeof *scores);
     tess_status status = TESS_OK;
     for (int64_t k = 0, n; k < 2; k += r->sequences)
         for (uint64_t at = 0; at < samples && status == TESS_OK; at += (uint64_t)n) {
@@ -90,7 +88,6 @@ static tess_status score(const tess_reference *reference, const tess_data *data,
             status = tess_ranks_agree(status);
             tess_bar_step((double)n * (double)r->sequences / 2);
         }
-    free(scores);
     return status;
 }
 
@@ -199,8 +196,7 @@ tess_status tess_reference_find(tess_reference *reference, const tess_data *trai
         tess_step_free(reference->step);
         reference->step = NULL;
     }
-    char *path = tess_format("%s/reference.safetensors", reference->r->c->output);
+    TESS_FREED char *path = tess_format("%s/reference.safetensors", reference->r->c->output);
     const tess_status status = use(reference, path, data);
-    free(path);
     return tess_ranks_agree(status);
 }

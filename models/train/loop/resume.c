@@ -18,9 +18,8 @@ static bool model_time(const tess_config *c, struct timespec *t)
     struct stat st[5];
     bool is[5];
     for (int i = 0; i < 5; i++) {
-        char *path = tess_format("%s/model/%s", c->output, name[i]);
+        TESS_FREED char *path = tess_format("%s/model/%s", c->output, name[i]);
         is[i] = stat(path, &st[i]) == 0;
-        free(path);
     }
     *t = is[2] ? st[2].st_mtim : is[4] ? st[4].st_mtim : (struct timespec){0};
     return is[0] || is[1] || is[3];
@@ -31,13 +30,10 @@ static bool model_is_of(const tess_config *c, int64_t step)
 {
     struct timespec model;
     struct stat st;
-    char *path = tess_checkpoint_path(c->checkpoint.dir, step), *state = tess_format("%s/state.json", path);
-    bool is = model_time(c, &model) && stat(state, &st) == 0 &&
-              (model.tv_sec > st.st_mtim.tv_sec ||
-               (model.tv_sec == st.st_mtim.tv_sec && model.tv_nsec >= st.st_mtim.tv_nsec));
-    free(path);
-    free(state);
-    return is;
+    TESS_FREED char *path = tess_checkpoint_path(c->checkpoint.dir, step), *state = tess_format("%s/state.json", path);
+    return model_time(c, &model) && stat(state, &st) == 0 &&
+           (model.tv_sec > st.st_mtim.tv_sec ||
+            (model.tv_sec == st.st_mtim.tv_sec && model.tv_nsec >= st.st_mtim.tv_nsec));
 }
 
 tess_status tess_resume_refuse(const tess_config *c)
@@ -113,7 +109,7 @@ tess_run_facts tess_resume_facts(const tess_run *r, const tess_data *data)
 /* The same parameters, and the same arithmetic on them: else its states mean nothing here. */
 static tess_status check_model(const tess_run *r, int64_t step, bool say)
 {
-    char *path = tess_checkpoint_path(r->c->checkpoint.dir, step);
+    TESS_FREED char *path = tess_checkpoint_path(r->c->checkpoint.dir, step);
     tess_model *then = NULL;
     tess_status status = TESS_OK;
     if (tess_model_there(path)) { /* older ones have none; their shapes are compared when they are read */
@@ -121,7 +117,6 @@ static tess_status check_model(const tess_run *r, int64_t step, bool say)
         if (status == TESS_OK) status = tess_model_same(path, then, r->model, say);
     }
     tess_model_close(then);
-    free(path);
     return status;
 }
 
@@ -212,9 +207,8 @@ static tess_status go_on(const tess_run *r, const tess_run_facts *now, tess_begi
                   o.keeping == TESS_KEEP_F32 ? "its moments go on as they are" : "its moments are rounded");
     say_differences(&at->told, now, at);
     if (c->checkpoint.keep_best && at->best_step) {
-        char *best = tess_checkpoint_path(c->checkpoint.dir, at->best_step);
+        TESS_FREED char *best = tess_checkpoint_path(c->checkpoint.dir, at->best_step);
         if (!tess_states_whole(best)) at->best_step = 0; /* what is not there cannot be kept */
-        free(best);
     }
     return TESS_OK;
 }

@@ -2,6 +2,7 @@
  * adds: a text has a few dozen tokens, nothing is held between evaluations, and the weights are where training has
  * them, on whatever ranks and tiers. */
 #include "models/networks/networks.h"
+#include "models/text/base/text.h"
 #include "models/train/loop/samples_impl.h"
 #include <jansson.h>
 #include <stdlib.h>
@@ -139,19 +140,19 @@ static tess_status feed(tess_samples *s, const tess_tensor *input, int64_t width
     tess_step_share(s->step, NULL, &micros);
     const size_t n = (size_t)(s->count * width);
     if (!input) return TESS_OK;
-    int32_t *all = tess_alloc((size_t)micros * n * sizeof *all);
+    TESS_FREED int32_t *all = tess_alloc((size_t)micros * n * sizeof *all);
     for (int64_t m = 0; m < micros; m++) memcpy(all + (size_t)m * n, of, n * sizeof *all);
-    const tess_status status = tess_step_feed(s->step, input, all);
-    free(all);
-    return status;
+    return tess_step_feed(s->step, input, all);
 }
 
 static tess_status feed_all(tess_samples *s)
 {
     const int64_t L = s->length, n = s->count;
     const bool encodes = decodes(s->r);
-    int32_t *ids = tess_alloc((size_t)(n * L) * sizeof *ids), *decoder = tess_alloc((size_t)(n * L) * sizeof *ids);
-    int32_t *bounds = tess_alloc((size_t)(2 * n * L) * sizeof *ids), *index = tess_alloc((size_t)n * sizeof *ids);
+    TESS_FREED int32_t *ids = tess_alloc((size_t)(n * L) * sizeof *ids),
+                       *decoder = tess_alloc((size_t)(n * L) * sizeof *ids);
+    TESS_FREED int32_t *bounds = tess_alloc((size_t)(2 * n * L) * sizeof *ids),
+                       *index = tess_alloc((size_t)n * sizeof *ids);
     for (int64_t k = 0; k < n; k++) {
         const struct text *t = &s->text[k];
         memcpy((encodes ? decoder : ids) + k * L, t->ids, (size_t)t->count * sizeof *ids);
@@ -166,10 +167,6 @@ static tess_status feed_all(tess_samples *s)
     TESS_TRY_DONE(feed(s, s->net.visible, 2 * L, bounds));
     TESS_TRY_DONE(feed(s, s->net.index, 1, index));
 done:
-    free(index);
-    free(bounds);
-    free(decoder);
-    free(ids);
     return status;
 }
 
@@ -197,9 +194,8 @@ static bool add_tokens(tess_samples *s)
 static json_t *decode(const tess_samples *s, const int32_t *ids, int64_t count)
 {
     size_t length;
-    char *text = tess_tokenizer_decode(s->r->tokenizer, ids, (size_t)count, &length);
+    TESS_FREED char *text = tess_tokenizer_decode(s->r->tokenizer, ids, (size_t)count, &length);
     json_t *string = json_stringn(text, length);
-    free(text);
     return string;
 }
 
@@ -210,13 +206,12 @@ static void write_texts(tess_samples *s)
     FILE *f = open_memstream(&s->made, &size);
     for (int k = 0; k < s->count; k++) {
         const struct text *t = &s->text[k];
-        json_t *line = json_object();
+        TESS_FREED_JSON json_t *line = json_object();
         json_object_set_new(line, "prompt",
                             t->encoded ? decode(s, t->encoded, t->encoding) : decode(s, t->ids, t->given));
         json_object_set_new(line, "text", decode(s, t->ids + t->given, t->count - t->given));
         json_dumpf(line, f, JSON_COMPACT);
         fputc('\n', f);
-        json_decref(line);
     }
     fclose(f);
 }

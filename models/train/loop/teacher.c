@@ -33,8 +33,8 @@ struct teaching {
 static tess_status write_sample(const struct teaching *t, uint64_t sample, const float *row)
 {
     const int64_t T = t->r.length, k = t->r.c->distill.top_k, wide = 2 + 2 * k;
-    int32_t *token = tess_alloc((size_t)(T * k) * sizeof *token);
-    float *logprob = tess_alloc((size_t)(T * k) * sizeof *logprob);
+    TESS_FREED int32_t *token = tess_alloc((size_t)(T * k) * sizeof *token);
+    TESS_FREED float *logprob = tess_alloc((size_t)(T * k) * sizeof *logprob);
     tess_status status = TESS_OK;
     for (int64_t i = 0; i < T * k; i++) {
         const float *of = row + i / k * wide;
@@ -46,8 +46,6 @@ static tess_status write_sample(const struct teaching *t, uint64_t sample, const
     }
     if (status == TESS_OK) status = tess_safetensors_write(t->to, t->tokens, (int64_t)sample, 1, 0, T * k, token);
     if (status == TESS_OK) status = tess_safetensors_write(t->to, t->logprobs, (int64_t)sample, 1, 0, T * k, logprob);
-    free(logprob);
-    free(token);
     return status;
 }
 
@@ -58,7 +56,7 @@ static tess_status take_sample(const struct teaching *t, uint64_t sample, int64_
     int64_t micro, micros;
     tess_step_share(t->step, &micro, &micros);
     const int64_t own = s - micro * t->r.micro_batch;
-    float *row = tess_alloc((size_t)each * sizeof *row);
+    TESS_FREED float *row = tess_alloc((size_t)each * sizeof *row);
     if (tess_ranks() == 1)
         memcpy(row, rows + own * each, (size_t)each * sizeof *row);
     else {
@@ -71,17 +69,15 @@ static tess_status take_sample(const struct teaching *t, uint64_t sample, int64_
         tess_ranks_most(bits, (int)each);
         for (int64_t i = 0; i < each; i++) memcpy(&row[i], &(int32_t){(int32_t)bits[i]}, sizeof *row);
     }
-    const tess_status status = tess_rank() == 0 ? write_sample(t, sample, row) : TESS_OK;
-    free(row);
-    return status;
+    return tess_rank() == 0 ? write_sample(t, sample, row) : TESS_OK;
 }
 
 static tess_status score_all(const struct teaching *t)
 {
     const tess_run *r = &t->r;
     const uint64_t samples = tess_data_samples(t->data), batch = (uint64_t)(r->micro_batch * r->evaluated);
-    float *rows = tess_alloc((size_t)tess_step_outputs(t->step) * sizeof *rows);
-    int64_t *bits = tess_alloc((size_t)(r->length * (2 + 2 * r->c->distill.top_k)) * sizeof *bits);
+    TESS_FREED float *rows = tess_alloc((size_t)tess_step_outputs(t->step) * sizeof *rows);
+    TESS_FREED int64_t *bits = tess_alloc((size_t)(r->length * (2 + 2 * r->c->distill.top_k)) * sizeof *bits);
     tess_status status = TESS_OK;
     tess_bar_begin("scoring by the teacher", (double)samples);
     for (uint64_t at = 0; at < samples; at += batch) {
@@ -95,8 +91,6 @@ static tess_status score_all(const struct teaching *t)
     }
 done:
     tess_bar_end();
-    free(bits);
-    free(rows);
     return status;
 }
 
@@ -213,9 +207,8 @@ tess_status tess_teacher_find(tess_run *r, const tess_data *train, bool resumes,
 {
     if (!r->c->distill.teacher) return TESS_OK;
     if (!resumes) TESS_TRY(make(r, train));
-    char *path = tess_format("%s/teacher.safetensors", r->c->output);
+    TESS_FREED char *path = tess_format("%s/teacher.safetensors", r->c->output);
     const tess_status status = use(r, path, train, file);
-    free(path);
     return tess_ranks_agree(status);
 }
 

@@ -375,20 +375,18 @@ static tess_status step_and_save(struct training *t)
     const tess_status status = tess_ranks_agree(one_step(t));
     if (status == TESS_OK) return end_saving(t, true);
     if (!t->saving) return status;
-    char *error = tess_strdup(tess_error_text());
+    TESS_FREED char *error = tess_strdup(tess_error_text());
     (void)!end_saving(t, false);
     tess_error_restore(error);
-    free(error);
     return status;
 }
 
 static tess_status save_model(struct training *t)
 {
-    char *dir = tess_format("%s/model", t->way.output);
+    TESS_FREED char *dir = tess_format("%s/model", t->way.output);
     tess_bar_begin("saving the model", values_of(t));
     tess_status status = tess_model_save(t->run.model, t->run.g, dir);
     tess_bar_end();
-    free(dir);
     return status;
 }
 
@@ -483,9 +481,8 @@ static tess_status replay_from(const struct training *t, tess_beginning *b)
     const tess_replay *r = t->replay;
     *b = (tess_beginning){.found = r->from > 0, .at = {.seed = (uint64_t)t->c.seed}};
     if (!b->found) return TESS_OK;
-    char *path = tess_checkpoint_path(r->checkpoints, r->from);
+    TESS_FREED char *path = tess_checkpoint_path(r->checkpoints, r->from);
     const tess_status status = tess_checkpoint_progress(path, &b->at);
-    free(path);
     return tess_ranks_agree(status);
 }
 

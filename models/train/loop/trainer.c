@@ -197,7 +197,7 @@ tess_status tess_trainer_step(tess_trainer *t, const void *const *values, double
 tess_status tess_trainer_eval(tess_trainer *t, const void *const *values, double *loss)
 {
     const int losses = tess_step_losses(t->eval);
-    char *sums = tess_alloc((size_t)(2 * losses) * tess_exact_bytes());
+    TESS_FREED char *sums = tess_alloc((size_t)(2 * losses) * tess_exact_bytes());
     tess_status status = TESS_OK;
     for (int64_t m = 0; m < t->micros; m++) {
         TESS_TRY_DONE(tess_ranks_agree(feed(t, t->eval, values, m)));
@@ -206,7 +206,6 @@ tess_status tess_trainer_eval(tess_trainer *t, const void *const *values, double
     }
     *loss = tess_exact_mean(sums, losses);
 done:
-    free(sums);
     return status;
 }
 

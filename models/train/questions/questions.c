@@ -34,11 +34,8 @@ static void add_request(tess_questions *q, tess_question *to, const char *contex
 static tess_status check_number(const tess_questions *q, const tess_question *of, const json_t *n)
 {
     if (json_is_integer(n) && json_integer_value(n) >= 0 && (size_t)json_integer_value(n) < of->count) return TESS_OK;
-    char *text = json_dumps(n, JSON_ENCODE_ANY);
-    const tess_status status =
-        tess_question_error(q, of, "answer %.60s, expected the number of a choice, 0 to %zu", text, of->count - 1);
-    free(text);
-    return status;
+    TESS_FREED char *text = json_dumps(n, JSON_ENCODE_ANY);
+    return tess_question_error(q, of, "answer %.60s, expected the number of a choice, 0 to %zu", text, of->count - 1);
 }
 
 /* The number of the one choice that has this text; -1: none, or several. */
@@ -91,9 +88,8 @@ static tess_status take_texts(const tess_questions *q, const tess_question *to, 
     if (json_is_string(said)) {
         *texts = json_array();
         json_array_append(*texts, said);
-        char *own = tess_format("tessera %s", name);
+        TESS_FREED char *own = tess_format("tessera %s", name);
         json_object_set_new(to->json, own, *texts);
-        free(own);
     }
     if (!json_is_array(*texts)) return tess_question_error(q, to, "%s is no text, and no list of texts", name);
     json_array_foreach(*texts, i, text)
@@ -237,7 +233,7 @@ tess_status tess_questions_read(tess_questions *q, const char *path)
     q->path = path;
     FILE *f = fopen(path, "r");
     if (!f) return tess_error(TESS_INVALID, path, "%s", strerror(errno));
-    char *text = NULL;
+    TESS_FREED char *text = NULL;
     size_t room = 0;
     ssize_t n;
     tess_status status = TESS_OK;
@@ -246,7 +242,6 @@ tess_status tess_questions_read(tess_questions *q, const char *path)
     if (status == TESS_OK && ferror(f)) status = tess_error(TESS_INVALID, path, "%s", strerror(errno));
     if (status == TESS_OK && !q->count)
         status = tess_error(TESS_INVALID, path, "has no question (expected one a line)");
-    free(text);
     fclose(f);
     return status;
 }

@@ -49,7 +49,7 @@ static tess_status find_prefix(tess_scoring *s)
 {
     const tess_run *r = s->r;
     const tess_ids *before, *behind;
-    json_t *file = NULL;
+    TESS_FREED_JSON json_t *file = NULL;
     tess_tokenizer_around(r->tokenizer, &before, &behind);
     if (tess_model_dir(r->model)) TESS_TRY(tess_json_beside(tess_model_dir(r->model), "tokenizer_config.json", &file));
     s->prefix = special(r, file, "bos_token");
@@ -57,7 +57,6 @@ static tess_status find_prefix(tess_scoring *s)
     if (s->prefix < 0) s->prefix = special(r, file, "eos_token");
     if (s->prefix < 0) s->prefix = tess_run_end_of_text(r);
     if (s->prefix < 0) s->prefix = '\n';
-    json_decref(file);
     return TESS_OK;
 }
 
@@ -92,7 +91,7 @@ static tess_status encode_pair(const tess_scoring *s, const char *where, tess_re
 {
     tess_ids whole = {0};
     const size_t blank = without_blanks(r->context);
-    char *text = tess_format("%s%s", r->context, r->continuation);
+    TESS_FREED char *text = tess_format("%s%s", r->context, r->continuation);
     tess_status status = TESS_OK;
     if (*r->context) TESS_TRY_DONE(encode(s, where, text, blank, true, &r->ids));
     TESS_TRY_DONE(encode(s, where, text, strlen(text), *r->context, &whole));
@@ -105,7 +104,6 @@ static tess_status encode_pair(const tess_scoring *s, const char *where, tess_re
     if (whole.count > context) tess_ids_add(&r->ids, whole.id + context, whole.count - context);
 done:
     tess_ids_free(&whole);
-    free(text);
     return status;
 }
 
@@ -212,7 +210,7 @@ static tess_status feed(const tess_scoring *s, const struct bucket *b, size_t at
     tess_step_share(b->step, &micro, &micros);
     const int64_t rows = micros * b->batch, T = b->length;
     const size_t bytes = (size_t)(rows * T) * sizeof(int32_t);
-    int32_t *ids = tess_alloc(bytes), *targets = tess_alloc(bytes), *places = tess_alloc(bytes);
+    TESS_FREED int32_t *ids = tess_alloc(bytes), *targets = tess_alloc(bytes), *places = tess_alloc(bytes);
     for (int64_t i = 0; i < rows; i++) {
         const size_t k = at + (size_t)(micro * b->batch + i);
         const tess_request *r = k < b->count ? s->by_length[b->first + k] : NULL;
@@ -226,9 +224,6 @@ static tess_status feed(const tess_scoring *s, const struct bucket *b, size_t at
     tess_status status = tess_step_feed(b->step, b->net.ids, ids);
     if (status == TESS_OK) status = tess_step_feed(b->step, b->net.targets, targets);
     if (status == TESS_OK && b->net.positions) status = tess_step_feed(b->step, b->net.positions, places);
-    free(ids);
-    free(targets);
-    free(places);
     return status;
 }
 

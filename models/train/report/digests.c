@@ -15,7 +15,7 @@ char *tess_digests_file_path(const char *output, int rank, int ranks)
 /* Rank 0's. */
 static tess_status make_directory(const char *output)
 {
-    char *path = tess_format("%s/digests", output);
+    TESS_FREED char *path = tess_format("%s/digests", output);
     tess_status status = TESS_OK;
     if (!tess_dirs_make(path, NULL))
         status = tess_error(tess_errno_status(errno), path, "cannot be made: %s", strerror(errno));
@@ -23,7 +23,6 @@ static tess_status make_directory(const char *output)
     for (struct dirent *e; dir && (e = readdir(dir));)
         if (!strncmp(e->d_name, "rank-", 5) && tess_ends(e->d_name, ".tsv")) unlinkat(dirfd(dir), e->d_name, 0);
     if (dir) closedir(dir);
-    free(path);
     return status;
 }
 

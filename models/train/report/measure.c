@@ -35,7 +35,7 @@ static void count_disk(tess_measure *m, tess_tier_report *r)
 static void count_ranks(tess_measure *m, double now, tess_step_report *s)
 {
     const int ranks = m->pace ? tess_ranks() : 0, mine = 1 + 2 * tess_rank();
-    int64_t *count = tess_alloc((size_t)(1 + 2 * ranks) * sizeof *count);
+    TESS_FREED int64_t *count = tess_alloc((size_t)(1 + 2 * ranks) * sizeof *count);
     uint64_t sent, received;
     double worked, busy;
     tess_message_traffic(&sent, &received);
@@ -46,7 +46,6 @@ static void count_ranks(tess_measure *m, double now, tess_step_report *s)
     tess_ranks_sum_counts(count, 1 + 2 * ranks);
     s->sent_bytes = (uint64_t)count[0];
     if (ranks && !tess_rank()) tess_pace_step(m->pace, count + 1, now, s);
-    free(count);
 }
 
 static tess_pace *pace_of_ranks(double flops)

@@ -112,14 +112,13 @@ static FILE *open_csv(const tess_monitor *m, int tag)
     snprintf(name, sizeof name, "%s", tags[tag]);
     for (char *p = name; *p; p++)
         if (*p == '/') *p = '_';
-    char *path = tess_format("%s/%s.csv", m->csv, name);
+    TESS_FREED char *path = tess_format("%s/%s.csv", m->csv, name);
     FILE *f = fopen(path, "a+");
     if (f) {
         const bool torn = fseeko(f, -1, SEEK_END) == 0 && fgetc(f) != '\n';
         fseeko(f, 0, SEEK_END);
         fprintf(f, "%sstep,%s\r\n", torn ? "\r\n" : "", strrchr(tags[tag], '/') + 1);
     }
-    free(path);
     return f;
 }
 
@@ -168,15 +167,13 @@ static void say_failed(const char *dir, bool *failed)
 /* What the model went on with, as lines of code. */
 static bool add_samples(tess_monitor *m, const tess_step_report *s)
 {
-    char *text = NULL;
+    TESS_FREED char *text = NULL;
     size_t size;
     FILE *f = open_memstream(&text, &size);
     for (const char *line = s->samples_made; *line; line += strcspn(line, "\n") + 1)
         fprintf(f, "    %.*s\n", (int)strcspn(line, "\n"), line);
     fclose(f);
-    const bool done = tess_events_add_text(m->events, s->samples, "Valid/Samples/texts", text);
-    free(text);
-    return done;
+    return tess_events_add_text(m->events, s->samples, "Valid/Samples/texts", text);
 }
 
 void tess_monitor_step(tess_monitor *m, const tess_step_report *s)

@@ -1,5 +1,6 @@
 /* Writing report.html, see page_impl.h. All that is a user's, such as paths, settings and samples, stands in one block
  * of JSON in which no "<" is left, and the page shows it as text. */
+#include "models/text/base/text.h"
 #include "models/train/report/page_impl.h"
 #include <errno.h>
 #include <jansson.h>
@@ -75,20 +76,18 @@ static char *name_of(const char *output)
 /* A member with what a file of JSON holds, if there is one. */
 static void put_json(FILE *f, const char *output, const char *file)
 {
-    char *path = tess_format("%s/%s.json", output, file);
-    json_t *root = json_load_file(path, 0, NULL);
+    TESS_FREED char *path = tess_format("%s/%s.json", output, file);
+    TESS_FREED_JSON json_t *root = json_load_file(path, 0, NULL);
     if (root) {
         fprintf(f, ",\"%s\":", file);
         json_dump_callback(root, put_safely, f, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15));
     }
-    json_decref(root);
-    free(path);
 }
 
 /* Puts the texts that the trained model generated, where samples.txt has them. */
 static void put_samples(FILE *f, const char *output)
 {
-    char *path = tess_format("%s/samples.txt", output), *text = tess_alloc(SAMPLES_MOST);
+    TESS_FREED char *path = tess_format("%s/samples.txt", output), *text = tess_alloc(SAMPLES_MOST);
     FILE *samples = fopen(path, "r");
     const size_t n = samples ? fread(text, 1, SAMPLES_MOST, samples) : 0;
     if (n) {
@@ -96,17 +95,15 @@ static void put_samples(FILE *f, const char *output)
         put_string(f, text, n);
     }
     if (samples) fclose(samples);
-    free(text);
-    free(path);
 }
 
 /* Puts the texts that it went on with behind its last evaluation, where samples.jsonl has them. */
 static void put_texts(FILE *f, const char *output)
 {
-    char *path = tess_format("%s/samples.jsonl", output), *line = NULL;
+    TESS_FREED char *path = tess_format("%s/samples.jsonl", output), *line = NULL;
     size_t room = 0;
     json_int_t step = 0;
-    json_t *texts = json_array();
+    TESS_FREED_JSON json_t *texts = json_array();
     FILE *samples = fopen(path, "r");
     if (samples && fseek(samples, -SAMPLES_MOST, SEEK_END)) rewind(samples);
     while (samples && getline(&line, &room, samples) > 0) {
@@ -121,14 +118,11 @@ static void put_texts(FILE *f, const char *output)
         json_dump_callback(texts, put_safely, f, JSON_COMPACT | JSON_ENSURE_ASCII);
     }
     if (samples) fclose(samples);
-    json_decref(texts);
-    free(line);
-    free(path);
 }
 
 static void put_run(FILE *f, const tess_page_run *r)
 {
-    char *name = name_of(r->output);
+    TESS_FREED char *name = name_of(r->output);
     fputs("{\"name\":", f);
     put_string(f, name, strlen(name));
     fputs(",\"output\":", f);
@@ -140,7 +134,6 @@ static void put_run(FILE *f, const tess_page_run *r)
     put_samples(f, r->output);
     put_texts(f, r->output);
     fputc('}', f);
-    free(name);
 }
 
 /* ---- the page ---- */
@@ -151,10 +144,9 @@ static void put_page(FILE *f, const tess_page_run *run, int runs)
     TESS_ASSERT(title && data > title);
     fwrite(page, 1, (size_t)(title - page), f);
     for (int i = 0; i < runs; i++) {
-        char *name = name_of(run[i].output);
+        TESS_FREED char *name = name_of(run[i].output);
         if (i) fputs(", ", f);
         put_title(f, name);
-        free(name);
     }
     title += strlen(TITLE);
     fwrite(title, 1, (size_t)(data - title), f);
@@ -169,7 +161,7 @@ static void put_page(FILE *f, const tess_page_run *run, int runs)
 
 tess_status tess_page_write(const char *path, const tess_page_run *run, int runs, bool alone)
 {
-    char *fresh = alone ? tess_format("%s.new", path) : tess_format("%s.%d.new", path, (int)getpid());
+    TESS_FREED char *fresh = alone ? tess_format("%s.new", path) : tess_format("%s.%d.new", path, (int)getpid());
     FILE *f = fopen(fresh, "w");
     tess_status status = TESS_OK;
     if (!f) {
@@ -182,7 +174,6 @@ tess_status tess_page_write(const char *path, const tess_page_run *run, int runs
             unlink(fresh);
         }
     }
-    free(fresh);
     return status;
 }
 
@@ -267,13 +258,12 @@ void tess_page_finish(const char *output)
 {
     const bool running = tess_page_running(output) > 0;
     tess_page *p = tess_page_open(output);
-    char *path = tess_format("%s/metrics.jsonl", output);
+    TESS_FREED char *path = tess_format("%s/metrics.jsonl", output);
     if (running && tess_series_read(p->series, path) == TESS_OK)
         tess_page_close(p);
     else
         tess_page_free(p);
     tess_error_clear(); /* such metrics are a report's to refuse */
-    free(path);
 }
 
 void tess_page_free(tess_page *p)

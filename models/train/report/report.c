@@ -2,6 +2,7 @@
  * for people. */
 #include "models/train/report/report.h"
 #include "models/networks/networks.h"
+#include "models/text/base/text.h"
 #include "models/train/report/monitor.h"
 #include "models/train/report/page_impl.h"
 #include "runtime/runtime_base.h"
@@ -33,7 +34,7 @@ struct tess_report {
  * page, unless that is NULL. */
 static bool rewind_lines(FILE *f, int64_t done, tess_page *page)
 {
-    char *line = NULL;
+    TESS_FREED char *line = NULL;
     size_t room = 0;
     ssize_t n;
     off_t keep = 0;
@@ -43,14 +44,13 @@ static bool rewind_lines(FILE *f, int64_t done, tess_page *page)
         keep += n;
         if (page) tess_page_add(page, line, (size_t)n);
     }
-    free(line);
     return ftruncate(fileno(f), keep) == 0 && fseeko(f, keep, SEEK_SET) == 0;
 }
 
 int64_t tess_report_last(const char *output)
 {
     enum { TAIL = 16 << 10 }; /* more than two lines */
-    char *path = tess_format("%s/metrics.jsonl", output), *tail = tess_alloc(TAIL + 1);
+    TESS_FREED char *path = tess_format("%s/metrics.jsonl", output), *tail = tess_alloc(TAIL + 1);
     long long step = 0, last = 0;
     FILE *f = fopen(path, "r");
     if (f && fseeko(f, -TAIL, SEEK_END)) rewind(f);
@@ -59,20 +59,17 @@ int64_t tess_report_last(const char *output)
     for (char *line = tail, *end; (end = strchr(line, '\n')); line = end + 1)
         if (sscanf(line, "{\"step\":%lld,", &step) == 1) last = step;
     if (f) fclose(f);
-    free(tail);
-    free(path);
     return last;
 }
 
 /* Samples that a run which begins or resumes will make again. */
 static void rewind_samples(const char *output, int64_t done)
 {
-    char *path = tess_format("%s/samples.jsonl", output);
+    TESS_FREED char *path = tess_format("%s/samples.jsonl", output);
     FILE *f = fopen(path, "r+");
     if (f && !rewind_lines(f, done, NULL))
         tess_note("%s: cannot be cut: %s (nothing else depends on it)", path, strerror(errno));
     if (f) fclose(f);
-    free(path);
 }
 
 tess_status tess_report_open(const tess_config *c, int64_t done, FILE *out, tess_report **report)
@@ -153,12 +150,10 @@ static void put_tasks(FILE *f, const tess_step_report *s)
     for (int k = 0; k < s->task_numbers; k++) {
         const tess_task_number *n = &s->task[k];
         const bool begins = !k || strcmp(n->task, n[-1].task) != 0;
-        json_t *name = json_string(n->task);
-        char *text = json_dumps(name, JSON_ENCODE_ANY);
+        TESS_FREED_JSON json_t *name = json_string(n->task);
+        TESS_FREED char *text = json_dumps(name, JSON_ENCODE_ANY);
         if (begins) fprintf(f, "%s%s:{\"n\":%lld", k ? "}," : ",\"tasks\":{", text, (long long)n->questions);
         put_number(f, n->metric, n->value);
-        free(text);
-        json_decref(name);
     }
     if (s->task_numbers) fputs("}}", f);
 }

@@ -114,7 +114,7 @@ void tess_tracing_merge(tess_tracing *t)
 {
     if (!t->open) return;
     int others = 0;
-    char **path = tess_alloc((size_t)tess_ranks() * sizeof *path);
+    TESS_FREED char **path = tess_alloc((size_t)tess_ranks() * sizeof *path);
     t->open = false;
     if (tess_rank()) tess_trace_close(NULL, 0);
     tess_ranks_barrier();
@@ -122,7 +122,6 @@ void tess_tracing_merge(tess_tracing *t)
         if (tess_rank_is_there(r)) path[others++] = path_of(t, r);
     if (!tess_rank()) tess_trace_close((const char *const *)path, (size_t)others);
     for (int k = 0; k < others; k++) unlink(path[k]), free(path[k]);
-    free(path);
 }
 
 void tess_tracing_close(tess_tracing *t)

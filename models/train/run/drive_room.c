@@ -15,7 +15,7 @@ typedef struct drive {
 
 static bool drive_of(const char *path, drive *d)
 {
-    char *at = tess_strdup(path);
+    TESS_FREED char *at = tess_strdup(path);
     struct stat st;
     bool there;
     while (!(there = !stat(at, &st)) && *at && strcmp(at, ".")) {
@@ -28,7 +28,6 @@ static bool drive_of(const char *path, drive *d)
             strcpy(at, "."); /* a name is never empty */
     }
     if (there) *d = (drive){st.st_dev, tess_drive_free(at)};
-    free(at);
     return there;
 }
 
@@ -57,10 +56,9 @@ tess_status tess_run_tier_room(tess_run *r)
     for (const char *p = paths; *p; p++) dirs += *p == ':';
     const uint64_t needed = r->plan.disk_bytes / dirs;
     for (const char *p = paths; *p && status == TESS_OK; p += strcspn(p, ":"), p += *p == ':') {
-        char *dir = tess_format("%.*s", (int)strcspn(p, ":"), p);
+        TESS_FREED char *dir = tess_format("%.*s", (int)strcspn(p, ":"), p);
         drive d;
         if (drive_of(dir, &d) && needed > d.free) status = too_little(r, dir, needed, &d, dirs);
-        free(dir);
     }
     return status;
 }

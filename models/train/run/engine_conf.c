@@ -173,9 +173,8 @@ static bool is_there(const char *path)
     static const char *const with[] = {"", ".idx", ".bin"};
     bool there = false;
     for (size_t i = 0; i < sizeof with / sizeof *with && !there; i++) {
-        char *file = tess_format("%s%s", path, with[i]);
+        TESS_FREED char *file = tess_format("%s%s", path, with[i]);
         there = access(file, F_OK) == 0;
-        free(file);
     }
     return there;
 }
@@ -185,12 +184,11 @@ tess_status tess_run_lost(const tess_config *c, const char *path, tess_status st
     char here[PATH_MAX];
     if (status == TESS_OK || !path || strchr("/[", *path) || is_there(path) || !getcwd(here, sizeof here))
         return status;
-    char *lies = c->file ? directory_of(c->file) : NULL;
+    TESS_FREED char *lies = c->file ? directory_of(c->file) : NULL;
     const bool other = lies && strcmp(lies, here);
     char *text = tess_format("%s; looked in %s%s%s%s%s", tess_error_text(), here, other ? ", " : "",
                              other ? c->file : "", other ? " lies in " : "", other ? lies : "");
     tess_error_restore(text);
     free(text);
-    free(lies);
     return status;
 }

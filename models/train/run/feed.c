@@ -178,7 +178,7 @@ static tess_status feed_arrays(const tess_run *r, tess_step *step, const tess_da
         int64_t size = 1;
         const int64_t each = want[k].same ? r->micro_batch : 1; /* samples that have one entry */
         for (int d = 0; d < want[k].rank; d++) size *= want[k].dim[d];
-        int32_t *values = tess_alloc((size_t)(room / each * size) * sizeof *values);
+        TESS_FREED int32_t *values = tess_alloc((size_t)(room / each * size) * sizeof *values);
         for (int64_t i = 0; i < room && data && status == TESS_OK; i += each) {
             const uint64_t at = first + (uint64_t)(begin + i < n ? begin + i : 0);
             status = tess_data_get_array(data, k, tess_data_order(data, at), values + i / each * size);
@@ -186,7 +186,6 @@ static tess_status feed_arrays(const tess_run *r, tess_step *step, const tess_da
         for (int64_t m = 0; m < micros && !data && status == TESS_OK; m++)
             status = tess_model_check_batch(r->model, k, values + m * r->micro_batch / each * size);
         if (status == TESS_OK) status = tess_step_feed(step, r->net.input[k], values);
-        free(values);
     }
     free(want);
     if (status != TESS_OK) return status;

@@ -1,5 +1,6 @@
 /* optimizer.groups: rates of their own for parameters, by patterns on their names. */
 #include "models/networks/networks.h"
+#include "models/text/base/text.h"
 #include "models/train/run/run.h"
 #include <jansson.h>
 #include <stdlib.h>
@@ -19,9 +20,8 @@ static tess_status number(const json_t *group, const char *where, const char *na
     if (!value) return TESS_OK;
     *to = json_number_value(value);
     if (json_is_number(value) && *to >= 0 && *to <= 1e3) return TESS_OK;
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
+    TESS_FREED char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
     tess_error(TESS_INVALID, where, "%s is %.60s, expected a number from 0 to 1000", name, text ? text : "?");
-    free(text);
     return TESS_INVALID;
 }
 
@@ -87,7 +87,7 @@ static tess_status apply(const tess_run *r, json_t *group, const char *where, st
     TESS_TRY(number(group, where, "lr_scale", &said.lr_scale));
     TESS_TRY(number(group, where, "weight_decay", &said.weight_decay));
     const int params = tess_graph_params(r->g);
-    bool *marked = tess_alloc((size_t)params + 1);
+    TESS_FREED bool *marked = tess_alloc((size_t)params + 1);
     tess_status status = mark(r, group, where, marked);
     if (status == TESS_OK) status = mark_hidden(r, group, where, marked, of);
     for (int k = 0; k < params && status == TESS_OK; k++) {
@@ -96,7 +96,6 @@ static tess_status apply(const tess_run *r, json_t *group, const char *where, st
         if (said.lr_scale >= 0) of[k].lr_scale = said.lr_scale;
         if (said.weight_decay >= 0) of[k].weight_decay = said.weight_decay;
     }
-    free(marked);
     return status;
 }
 
@@ -131,9 +130,9 @@ static tess_status set_hidden(const tess_run *r, const struct rates *of)
 tess_status tess_run_groups(const tess_run *r)
 {
     const bool muon = r->c->optimizer.type == TESS_OPTIMIZER_MUON;
-    json_t *groups = r->c->optimizer.groups ? json_loads(r->c->optimizer.groups, 0, NULL) : NULL;
+    TESS_FREED_JSON json_t *groups = r->c->optimizer.groups ? json_loads(r->c->optimizer.groups, 0, NULL) : NULL;
     const int params = tess_graph_params(r->g);
-    struct rates *of = tess_alloc(((size_t)params + 1) * sizeof *of);
+    TESS_FREED struct rates *of = tess_alloc(((size_t)params + 1) * sizeof *of);
     for (int k = 0; k < params; k++) {
         const bool hidden = muon && is_hidden(tess_graph_param(r->g, k));
         of[k] = (struct rates){.lr_scale = 1, .weight_decay = -1, .hidden = hidden};
@@ -154,7 +153,5 @@ tess_status tess_run_groups(const tess_run *r)
     if (status == TESS_OK && muon) status = set_hidden(r, of);
     for (int k = 0; k < params && status == TESS_OK; k++)
         if (of[k].own) status = tess_param_set_rates(tess_graph_param(r->g, k), of[k].lr_scale, of[k].weight_decay);
-    free(of);
-    json_decref(groups);
     return status;
 }

@@ -18,11 +18,9 @@ static tess_status open_tokenizer(tess_run *r)
     if (dir && tess_tokenizer_in(dir))
         TESS_TRY(tess_tokenizer_open_any(dir, &r->tokenizer));
     else if (vocab != tess_tokenizer_vocab(NULL)) { /* bytes would be other tokens than the model's */
-        char *lack = dir ? tess_tokenizer_lack(dir) : tess_strdup("has no tokenizer, being an object");
-        char *why = tess_format("%s, and its vocabulary is one of %lld (bytes have 256)", lack, vocab);
+        TESS_FREED char *lack = dir ? tess_tokenizer_lack(dir) : tess_strdup("has no tokenizer, being an object");
+        TESS_FREED char *why = tess_format("%s, and its vocabulary is one of %lld (bytes have 256)", lack, vocab);
         r->tokenizer = tess_tokenizer_none(dir ? dir : "the model", why);
-        free(lack);
-        free(why);
     }
     return dir ? tess_chat_open(dir, &r->chat) : TESS_OK;
 }
@@ -315,7 +313,7 @@ static tess_status open_arrays(const tess_run *r, const char *key, const char *p
     if (holds) TESS_TRY(tess_config_require(r->c, "data.train"));
     snprintf(where, sizeof where, "%.300s: %s", r->c->file, key);
     const int count = tess_model_arrays(r->model, NULL);
-    tess_array_want *want = tess_alloc((size_t)count * sizeof *want);
+    TESS_FREED tess_array_want *want = tess_alloc((size_t)count * sizeof *want);
     tess_model_arrays(r->model, want);
     const tess_data_conf conf = {.seq_length = 1,
                                  .vocab = 1,
@@ -324,9 +322,7 @@ static tess_status open_arrays(const tess_run *r, const char *key, const char *p
                                  .key = where,
                                  .held = held,
                                  .holds = holds};
-    const tess_status status = tess_data_open_arrays(holds ? r->c->data.train : path, want, count, &conf, data);
-    free(want);
-    return status;
+    return tess_data_open_arrays(holds ? r->c->data.train : path, want, count, &conf, data);
 }
 
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle, tess_data **data)

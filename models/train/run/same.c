@@ -97,12 +97,11 @@ static void list_data(struct list *l, const char *name, const char *text)
         if (s->weight > 0) fprintf(l->to, "%s[%zu].weight\t%.17g\n", name, k, s->weight);
         for (size_t i = 0; i < s->files; i++) {
             const bool one = paths.sources == 1 && s->files == 1;
-            char *label = one ? tess_strdup(name) : tess_format("%s, file %zu", name, i + 1);
+            TESS_FREED char *label = one ? tess_strdup(name) : tess_format("%s, file %zu", name, i + 1);
             const bool pair = s->file[i].kind == TESS_DATA_MEGATRON;
             if (!pair) list_file(l, label, s->file[i].path, "");
             if (pair) list_file(l, label, s->file[i].path, ".idx");
             if (pair) list_file(l, label, s->file[i].path, ".bin");
-            free(label);
         }
     }
     tess_data_paths_close(&paths);
@@ -134,9 +133,8 @@ static void list_model(struct list *l, const tess_model *m)
     const char *name;
     json_object_foreach(fields, name, value)
     {
-        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_SORT_KEYS);
+        TESS_FREED char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_SORT_KEYS);
         fprintf(l->to, "model.%s\t%s\n", name, text);
-        free(text);
     }
     json_decref(fields);
     const char *dir = tess_model_dir(m);

@@ -6,7 +6,7 @@
 /* One after the other goes to the rank that would then be the first to be done. */
 static char *deal(int64_t micros, const double *rate, int ranks)
 {
-    int64_t *count = tess_alloc((size_t)ranks * sizeof *count);
+    TESS_FREED int64_t *count = tess_alloc((size_t)ranks * sizeof *count);
     char *text = NULL;
     size_t size;
     for (int d = 0; d < ranks; d++) count[d] = 1;
@@ -19,7 +19,6 @@ static char *deal(int64_t micros, const double *rate, int ranks)
     FILE *f = open_memstream(&text, &size);
     for (int d = 0; d < ranks; d++) fprintf(f, "%s%lld", d ? "," : "", (long long)count[d]);
     fclose(f);
-    free(count);
     return text;
 }
 
@@ -27,7 +26,7 @@ void tess_run_share_out(tess_run *r, const double *own)
 {
     const int ranks = tess_ranks(), data = r->grid.data, model = ranks / data;
     if (!tess_config_measures(r->c)) return;
-    double *all = tess_alloc((size_t)ranks * sizeof *all), *rate = tess_alloc((size_t)data * sizeof *rate);
+    TESS_FREED double *all = tess_alloc((size_t)ranks * sizeof *all), *rate = tess_alloc((size_t)data * sizeof *rate);
     for (int k = 0; k < ranks; k++) all[k] = 1;
     if (own) tess_ranks_gather(own, sizeof *own, all);
     bool known = true; /* of ranks that take turns on the same cores only one has a rate: they are alike */
@@ -38,6 +37,4 @@ void tess_run_share_out(tess_run *r, const double *own)
     if (own)
         tess_note("parallel.shares: %s of a step's %lld micro-batches, by what was measured", r->shares,
                   (long long)r->micro);
-    free(all);
-    free(rate);
 }

@@ -85,13 +85,12 @@ static tess_status no_directory(const tess_config *c)
 static void make_directories(const char *paths)
 {
     for (const char *p = paths; *p; p += *p == ':') {
-        char *dir = tess_format("%.*s", (int)strcspn(p, ":"), p);
+        TESS_FREED char *dir = tess_format("%.*s", (int)strcspn(p, ":"), p);
         const bool below_root = dir[0] == '/' && strrchr(dir, '/') == dir;
         if (*dir && !below_root && access(dir, F_OK) && tess_dirs_make(dir, NULL) && !tess_rank())
             tess_note("nvme_path: %s was not there and is made; %s are free on its drive", dir,
                       tess_human_bytes((double)tess_drive_free(dir)));
         p += strlen(dir);
-        free(dir);
     }
 }
 

@@ -26,7 +26,7 @@ static tess_status write_all(tess_questions *q, const tess_config *c)
                           "texts are written by the model of a directory as it is (leave out the "
                           "fields that change it)");
     tess_generate_conf conf = {.dir = c->model, .adapter = c->lora.from, .config = c};
-    tess_asked *asked = tess_alloc(q->count * sizeof *asked);
+    TESS_FREED tess_asked *asked = tess_alloc(q->count * sizeof *asked);
     for (size_t i = 0; i < q->count; i++) {
         const tess_question *of = &q->question[i];
         const size_t n = json_array_size(of->until);
@@ -41,7 +41,6 @@ static tess_status write_all(tess_questions *q, const tess_config *c)
         q->question[i].written = asked[i].written;
         free((void *)asked[i].until);
     }
-    free(asked);
     return status;
 }
 
@@ -106,10 +105,9 @@ static json_t *line_of(const struct task *t, const tess_question *of)
 static tess_status write_lines(const struct task *t, const char *path, FILE *f)
 {
     for (size_t i = 0; i < t->q.count; i++) {
-        json_t *line = line_of(t, &t->q.question[i]);
+        TESS_FREED_JSON json_t *line = line_of(t, &t->q.question[i]);
         json_dumpf(line, f, JSON_COMPACT);
         fputc('\n', f);
-        json_decref(line);
     }
     const bool failed = ferror(f);
     return fclose(f) || failed ? tess_error(TESS_FAILED, path, "cannot be written: %s", strerror(errno)) : TESS_OK;

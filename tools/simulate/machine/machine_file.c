@@ -1,5 +1,6 @@
 /* A machine as a file: JSON whose units stand in its names, see docs/simulate.md. */
 #include "models/text/base/directories.h"
+#include "models/text/base/text.h"
 #include "tools/simulate/simulation.h"
 #include <errno.h>
 #include <jansson.h>
@@ -65,10 +66,9 @@ static double *at(const void *of, const struct field *f)
 static tess_status wrong(const char *path, const char *name, const json_t *value, const char *expected)
 {
     char where[600];
-    char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
+    TESS_FREED char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
     snprintf(where, sizeof where, "%.400s: %.100s", path, name);
     tess_error(TESS_INVALID, where, "%.80s, expected %s", value ? text ? text : "?" : "missing", expected);
-    free(text);
     return TESS_INVALID;
 }
 
@@ -452,7 +452,7 @@ static json_t *write_gpus(const tess_simulated_gpus *g)
 
 tess_status tess_machine_write(const char *path, const tess_simulated *m)
 {
-    json_t *root = json_object();
+    TESS_FREED_JSON json_t *root = json_object();
     json_object_set_new(root, "name", json_string(m->name));
     json_object_set_new(root, "cores", json_integer(m->cores));
     json_object_set_new(root, "memory_gib", json_real((double)m->ram_bytes / GIB));
@@ -467,10 +467,8 @@ tess_status tess_machine_write(const char *path, const tess_simulated *m)
     if (m->nodes > 1) json_object_set_new(root, "nodes", json_integer(m->nodes));
     json_t *before = json_load_file(path, 0, NULL), *about = json_object_get(before, "about");
     if (about) json_object_set(root, "about", about);
-    char *text = json_dumps(root, JSON_INDENT(4) | JSON_REAL_PRECISION(10));
+    TESS_FREED char *text = json_dumps(root, JSON_INDENT(4) | JSON_REAL_PRECISION(10));
     const tess_status status = tess_write_text(path, text);
-    free(text);
     json_decref(before);
-    json_decref(root);
     return status;
 }

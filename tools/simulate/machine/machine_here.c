@@ -76,7 +76,7 @@ static tess_simulated_point *find_point(tess_simulated_shares *s, int of, tess_c
 static double add_codelets(tess_simulated *m, bool gpu)
 {
     tess_simulated_shares *s = gpu ? &m->gpus.shares : &m->shares;
-    tess_profile_shape *shape = tess_alloc(TESS_PROFILE_SHAPES * sizeof *shape);
+    TESS_FREED tess_profile_shape *shape = tess_alloc(TESS_PROFILE_SHAPES * sizeof *shape);
     const int n = tess_profile_shapes(shape);
     double all = 0;
     for (int k = 0; k < n;) {
@@ -100,7 +100,6 @@ static double add_codelets(tess_simulated *m, bool gpu)
         if (busy > 0) share->share = fmax(fmax(bounds / busy, TESS_LEAST_SHARE), share->share);
         if (!(share->share > 0)) share->share = s->copies;
     }
-    free(shape);
     return all;
 }
 

@@ -307,7 +307,7 @@ tess_status tess_platform_write(const tess_simulated *m, int ranks_here, tess_fo
         const char *name;
         void (*write)(FILE *f, const tess_simulated *m, const struct there *t);
     } files[] = {{"platform.v4.xml", write_hosts}, {"bandwidth", write_bandwidths}, {"latency", write_latencies}};
-    char *bus = tess_format("%s/.starpu/sampling/bus", dir);
+    TESS_FREED char *bus = tess_format("%s/.starpu/sampling/bus", dir);
     bool written = tess_dirs_make(bus, NULL);
     for (size_t i = 0; i < sizeof files / sizeof *files && written; i++) {
         char *path = tess_format("%s/simulated.%s", bus, files[i].name);
@@ -319,7 +319,6 @@ tess_status tess_platform_write(const tess_simulated *m, int ranks_here, tess_fo
         free(path);
         errno = number;
     }
-    free(bus);
     return written ? TESS_OK
                    : tess_error(tess_errno_status(errno), "TMPDIR",
                                 "the machine cannot be written there, as StarPU reads it: %s", strerror(errno));

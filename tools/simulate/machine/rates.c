@@ -145,8 +145,7 @@ bool tess_simulated_peers(const tess_simulated_gpus *g, int from, int to)
 void tess_simulated_choose(const tess_task *t)
 {
     if (t->option != TESS_MAKES_CHOICE || !t->choice) return;
-    int32_t *offset = tess_alloc(((size_t)t->choice->options + 1) * sizeof *offset);
+    TESS_FREED int32_t *offset = tess_alloc(((size_t)t->choice->options + 1) * sizeof *offset);
     for (int64_t k = 0; k <= t->choice->options; k++) offset[k] = (int32_t)k;
     tess_choice_make(t->choice, offset);
-    free(offset);
 }
