@@ -28,6 +28,8 @@ tess_status tess_error_at(tess_status status, const char *from, const char *wher
 /* Judges an errno that a path gave: TESS_FAILED where the system lacks or broke something (a disk is full or fails),
  * TESS_INVALID where the path is wrong or not for this user. */
 tess_status tess_errno_status(int error);
+/* Returns a question for the end of a line, where the errno is one of a full disk, else "". */
+const char *tess_errno_hint(int error);
 
 /* TESS_TRY with a `goto done` behind it for a function that has something to clean up and a variable `status`. */
 #define TESS_TRY_DONE(expr)                                                                                            \

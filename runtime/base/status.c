@@ -70,6 +70,11 @@ void tess_error_clear(void)
     agreed = 0;
 }
 
+const char *tess_errno_hint(int error)
+{
+    return error == ENOSPC || error == EDQUOT || error == EFBIG ? " (is the disk full?)" : "";
+}
+
 tess_status tess_errno_status(int error)
 {
     switch (error) {

@@ -95,7 +95,7 @@ static void give_up(struct trace *t)
     t->error = errno;
     atomic_store(&failed, true);
     atomic_store(&tess_trace_on, false);
-    tess_note("%s: cannot be written: %s (is the disk full?); it ends here", t->path, strerror(t->error));
+    tess_note("%s: cannot be written: %s%s; it ends here", t->path, strerror(t->error), tess_errno_hint(t->error));
     if (!t->whole || ftruncate(t->fd, t->whole) || lseek(t->fd, t->whole, SEEK_SET) < 0) return;
     t->written = t->whole;
     if (!write_all(t->fd, "\n]\n", 3, &t->written)) return; /* it lacks its end: nothing more can be done */

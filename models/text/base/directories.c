@@ -77,7 +77,7 @@ tess_status tess_file_end(FILE *f, const char *fresh, const char *path, bool wri
     if (written) error = errno;
     unlink(fresh);
     return tess_error(f ? TESS_FAILED : tess_errno_status(error), path, "cannot be written: %s%s", strerror(error),
-                      f ? " (is the disk full?)" : "");
+                      tess_errno_hint(error));
 }
 
 tess_status tess_write_text(const char *path, const char *text)

@@ -52,16 +52,14 @@ static tess_status score_batch(const tess_reference *reference, const tess_data 
 {
     const tess_run *r = reference->r;
     const int64_t sequences = r->micro_batch * r->evaluated * r->sequences;
-    tess_status status;
     TESS_FREED float *parts = tess_alloc((size_t)tess_step_outputs(reference->step) * sizeof *parts);
     TESS_FREED int64_t *bits = tess_alloc((size_t)sequences * sizeof *bits);
-    TESS_TRY_DONE(tess_ranks_agree(tess_run_feed_as(r, reference->step, data, as, at, n)));
-    TESS_TRY_DONE(tess_step_run(reference->step, &(tess_step_input){0}, NULL));
-    TESS_TRY_DONE(tess_ranks_agree(read_scores(reference, parts, bits)));
+    TESS_TRY(tess_ranks_agree(tess_run_feed_as(r, reference->step, data, as, at, n)));
+    TESS_TRY(tess_step_run(reference->step, &(tess_step_input){0}, NULL));
+    TESS_TRY(tess_ranks_agree(read_scores(reference, parts, bits)));
     tess_ranks_most(bits, (int)sequences);
     for (int64_t s = 0; s < n * r->sequences; s++) memcpy(&scores[s], &(int32_t){(int32_t)bits[s]}, sizeof *scores);
-done:
-    return status;
+    return TESS_OK;
 }
 
 /* How many samples of those that are left a batch has. */

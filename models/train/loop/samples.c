@@ -160,14 +160,12 @@ static tess_status feed_all(tess_samples *s)
         for (int64_t i = 0; i < L; i++) bounds[(2 * k + 1) * L + i] = (int32_t)(t->encoding < L ? t->encoding : L);
         index[k] = (int32_t)t->count - 1;
     }
-    tess_status status = TESS_OK;
-    TESS_TRY_DONE(feed(s, s->net.ids, L, ids));
-    TESS_TRY_DONE(feed(s, s->net.decoder_ids, L, decoder));
-    TESS_TRY_DONE(feed(s, s->net.bounds, 2 * L, bounds));
-    TESS_TRY_DONE(feed(s, s->net.visible, 2 * L, bounds));
-    TESS_TRY_DONE(feed(s, s->net.index, 1, index));
-done:
-    return status;
+    TESS_TRY(feed(s, s->net.ids, L, ids));
+    TESS_TRY(feed(s, s->net.decoder_ids, L, decoder));
+    TESS_TRY(feed(s, s->net.bounds, 2 * L, bounds));
+    TESS_TRY(feed(s, s->net.visible, 2 * L, bounds));
+    TESS_TRY(feed(s, s->net.index, 1, index));
+    return TESS_OK;
 }
 
 /* Adds the likeliest token to each text that goes on, and returns whether any does. */

@@ -198,15 +198,13 @@ tess_status tess_trainer_eval(tess_trainer *t, const void *const *values, double
 {
     const int losses = tess_step_losses(t->eval);
     TESS_FREED char *sums = tess_alloc((size_t)(2 * losses) * tess_exact_bytes());
-    tess_status status = TESS_OK;
     for (int64_t m = 0; m < t->micros; m++) {
-        TESS_TRY_DONE(tess_ranks_agree(feed(t, t->eval, values, m)));
-        TESS_TRY_DONE(tess_step_run(t->eval, &(tess_step_input){0}, NULL));
-        TESS_TRY_DONE(tess_ranks_agree(tess_step_add_losses(t->eval, sums)));
+        TESS_TRY(tess_ranks_agree(feed(t, t->eval, values, m)));
+        TESS_TRY(tess_step_run(t->eval, &(tess_step_input){0}, NULL));
+        TESS_TRY(tess_ranks_agree(tess_step_add_losses(t->eval, sums)));
     }
     *loss = tess_exact_mean(sums, losses);
-done:
-    return status;
+    return TESS_OK;
 }
 
 tess_status tess_trainer_save(tess_trainer *t, const char *dir)

@@ -365,9 +365,9 @@ tess_status tess_report_step(tess_report *r, const tess_step_report *s)
 {
     if (!r->metrics) return TESS_OK;
     if (!append_step(r->metrics, s, r->page))
-        return tess_error(TESS_FAILED, r->path, "cannot be written: %s (is the disk full?)", strerror(errno));
+        return tess_error(TESS_FAILED, r->path, "cannot be written: %s%s", strerror(errno), tess_errno_hint(errno));
     if (s->samples_made && !append_samples(r, s))
-        return tess_error(TESS_FAILED, r->samples, "cannot be written: %s (is the disk full?)", strerror(errno));
+        return tess_error(TESS_FAILED, r->samples, "cannot be written: %s%s", strerror(errno), tess_errno_hint(errno));
     count_seconds(r, s->seconds);
     double left = (double)(r->steps - s->step - 1) * r->step_seconds;
     bool due = (s->step + 1) % r->log_every == 0 || s->step + 1 == r->steps;
