@@ -3,6 +3,10 @@
 # results/simulated.md has a table of them.
 #
 #     tools/simulate/bench/scale.sh [BUILD [ROW ...]]       ROWs such as 70b-8; all of them take an hour
+#     tools/simulate/bench/scale.sh [BUILD [found-ROW ...]]
+#
+# The latter have tessera place look for a placement from nothing, and set what it finds beside the best of the ROW's in
+# results/scale.tsv, both by tessera estimate: a row of results/found.tsv, minutes each.
 . "$(dirname "$0")/law.sh"
 echo '{"bf16": {"enabled": true}, "activation_checkpointing": {"enabled": true}, "data": {"seq_length": 4096}}' >run.json
 llama() { # LAYERS WIDTH INNER HEADS KV
@@ -58,3 +62,38 @@ row 405b 8 8 8 1 256
 row 405b 64 8 1 4 2048 zero_optimization.stage=3
 row 405b 64 8 8 1 2048 zero_optimization.stage=1
 row 405b 64 8 16 1 2048 zero_optimization.stage=1
+
+estimated() { "$tessera" estimate run.json "${there[@]}" "$@" 2>error.txt | awk '/^time of a step/ { on = 1 } on && /^  in all/ { print $(NF - 1) }'; }
+# MODEL NODES SEQUENCES
+found() {
+    local of=$1 gpus=$((8 * $2)) sequences=$3 began=$SECONDS line least='' best='' seconds took
+    asked_for "found-$of-$gpus" || return 0
+    local there=(--machine dgx-h100.json --nodes "$2" "${model[$of]}" train_batch_size="$sequences")
+    "$tessera" place run.json "${there[@]}" >found.txt || { echo "$of on $gpus: nothing found"; return 0; }
+    took=$((SECONDS - began))
+    while IFS=$'\t' read -r -a line; do
+        [[ ${line[0]} = "$of" && ${line[1]} = "$gpus" && ${line[2]} = "$sequences" ]] || continue
+        local keys=(train_micro_batch_size_per_gpu="${line[4]}") word
+        for word in ${line[3]//,/}; do
+            case $word in
+            tensor | pipeline) keys+=("parallel.$word=") ;;
+            stage=*) keys+=("zero_optimization.$word") ;;
+            [0-9]*) [[ ${keys[-1]} != *= ]] || keys[-1]+=$word ;;
+            esac
+        done
+        seconds=$(estimated "${keys[@]}")
+        if [ "$seconds" ] && awk "BEGIN { exit !(\"$least\" == \"\" || $seconds < \"$least\" + 0) }"; then least=$seconds best=${line[3]}; fi
+    done <"$here/../../../tests/bench/results/scale.tsv"
+    line=$(sed -n 's/^best *//p' found.txt)
+    seconds=$(sed 's/.*: \([0-9.]*\) s, .*/\1/' <<<"$line")
+    local times
+    times=$(awk "BEGIN { printf \"%.2f\", $least / $seconds }")
+    echo "$of on $gpus, $sequences: ${line%%:*}: $seconds s, beside $least s of $best: $times times as fast, found in $took s"
+    "$here/../../../tests/bench/record.sh" found "scale.sh BUILD found-$of-$gpus" "$of" "$gpus" "$sequences" -- "${line%%:*}" \
+        "$(printf %.1f "$seconds")" "$best" "$(printf %.1f "$least")" "$times" "$took"
+}
+found 70b 1 64
+found 70b 8 256
+found 70b 8 1024
+found 405b 8 256
+found 405b 64 2048
