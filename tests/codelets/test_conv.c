@@ -1,6 +1,6 @@
 /* Convolutions beside sums written out in double: by the library, and as products of patches. */
 #define CHECK_MAIN
-#include "codelets/generic/conv_impl.h"
+#include "codelets/generic/products/conv_impl.h"
 #include "codelets/generic/walk.h"
 #include "codelets/products/mm.h"
 #include "tests/codelets/body.h"

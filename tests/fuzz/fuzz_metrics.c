@@ -1,7 +1,7 @@
 /* Any bytes as the metrics.jsonl of a run that goes on after step 5: what stays is its whole lines up to that step, and
  * the next line comes behind them. What a report takes of them is JSON in the end, whatever the numbers. */
+#include "models/train/report/page/series.h"
 #include "models/train/report/report.h"
-#include "models/train/report/series.h"
 #include "tests/fuzz/fuzz.h"
 #include <jansson.h>
 #include <sys/stat.h>

@@ -4,10 +4,10 @@
 
 #include "codelets/attention/buckets_cuda_impl.h"
 #include "codelets/experts/balance_impl.h"
-#include "codelets/generic/conv_impl.h"
 #include "codelets/generic/cum_impl.h"
-#include "codelets/generic/dot_impl.h"
 #include "codelets/generic/fold_cuda.h"
+#include "codelets/generic/products/conv_impl.h"
+#include "codelets/generic/products/dot_impl.h"
 #include "codelets/generic/store_cuda.h"
 #include "codelets/ops/norm_cuda_impl.h"
 #include "codelets/optimizers/update_cuda_impl.h"

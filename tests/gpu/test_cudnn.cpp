@@ -6,7 +6,7 @@
 static const char *find_library();
 #define DNN_SONAME find_library()
 #include "codelets/attention/sdpa_impl.h"
-#include "codelets/generic/conv_cudnn_impl.h"
+#include "codelets/generic/products/conv_cudnn_impl.h"
 #define CHECK_MAIN
 #define main check_main
 #include "tests/check.h"

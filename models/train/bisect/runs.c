@@ -3,7 +3,7 @@
 #include "models/text/base/text.h"
 #include "models/train/bisect/bisect_impl.h"
 #include "models/train/checkpoint/checkpoint.h"
-#include "models/train/report/metrics.h"
+#include "models/train/report/page/metrics.h"
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>

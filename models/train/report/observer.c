@@ -1,7 +1,7 @@
 /* What watches a run, see observer.h. */
 #include "models/train/report/observer.h"
 #include "models/train/report/monitor.h"
-#include "models/train/report/page_impl.h"
+#include "models/train/report/page/page.h"
 #include "models/train/report/plan_file.h"
 #include "models/train/report/report.h"
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "models/networks/networks.h"
 #include "models/text/base/text.h"
 #include "models/train/report/monitor.h"
-#include "models/train/report/page_impl.h"
+#include "models/train/report/page/page.h"
 #include "runtime/runtime_base.h"
 #include <errno.h>
 #include <jansson.h>

@@ -1,6 +1,6 @@
 /* any_dot: products through mm.cu, of all batches at once where these lie in steps. What is no matrix is brought into
  * the worker's room as one, and c back from there; a batch that has no room there has the task's scratch. */
-#include "codelets/generic/dot_impl.h"
+#include "codelets/generic/products/dot_impl.h"
 #include "codelets/generic/store_cuda.h"
 #include "codelets/products/product_cuda.h"
 

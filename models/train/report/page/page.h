@@ -1,8 +1,8 @@
 /* OUTPUT/report.html: a page that shows a run, or several side by side, to whoever opens it in a browser. It is one
  * file that asks for no other: page.html, which is compiled in, with what the runs left in its middle. */
-#ifndef TESS_PAGE_IMPL_H
-#define TESS_PAGE_IMPL_H
-#include "models/train/report/series.h"
+#ifndef TESS_PAGE_H
+#define TESS_PAGE_H
+#include "models/train/report/page/series.h"
 
 typedef struct tess_page_run {
     const char *output;        /* config.json, plan.json and samples.txt are read there, as far as they exist */

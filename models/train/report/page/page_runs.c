@@ -1,5 +1,5 @@
 /* tessera report: the page of runs that are over, or go on elsewhere, from the files that they left. */
-#include "models/train/report/page_impl.h"
+#include "models/train/report/page/page.h"
 #include "models/train/train.h"
 #include <errno.h>
 #include <stdlib.h>

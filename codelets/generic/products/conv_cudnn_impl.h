@@ -8,7 +8,7 @@
  * alone. */
 #ifndef TESS_CONV_CUDNN_IMPL_H
 #define TESS_CONV_CUDNN_IMPL_H
-#include "codelets/generic/conv_impl.h"
+#include "codelets/generic/products/conv_impl.h"
 #include "codelets/generic/store_cuda.h"
 #include "codelets/shared/cudnn_calls.h"
 

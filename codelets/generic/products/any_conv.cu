@@ -2,9 +2,9 @@
  * through mm.cu. Patches of some samples or, where one has too many, of some positions of one are made in the worker's
  * room, where threads write what lies together; what is made of patches of x's gradient is summed by a thread for each
  * element of x, in the order of the window. */
-#include "codelets/generic/conv_cudnn_impl.h"
-#include "codelets/generic/conv_impl.h"
 #include "codelets/generic/fold_cuda.h"
+#include "codelets/generic/products/conv_cudnn_impl.h"
+#include "codelets/generic/products/conv_impl.h"
 #include "codelets/generic/store_cuda.h"
 #include "codelets/products/product_cuda.h"
 

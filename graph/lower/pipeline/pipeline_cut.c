@@ -3,7 +3,7 @@
  * chunks' work, in products of matrices, add up to the least. So a head with a large vocabulary counts as the blocks
  * that it is worth, and blocks of several kinds as what they are. A program may say how many blocks each has. */
 #include "graph/describe/describe.h"
-#include "graph/lower/pipeline_impl.h"
+#include "graph/lower/pipeline/pipeline_impl.h"
 #include <math.h>
 #include <stdlib.h>
 

@@ -10,7 +10,7 @@
  */
 #ifndef TESS_SERIES_H
 #define TESS_SERIES_H
-#include "models/train/report/metrics.h"
+#include "models/train/report/page/metrics.h"
 
 enum { TESS_SERIES_MOST = 1200 }; /* spans: as many as a screen has columns */
 

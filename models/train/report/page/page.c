@@ -1,7 +1,7 @@
-/* Writing report.html, see page_impl.h. All that is a user's, such as paths, settings and samples, stands in one block
+/* Writing report.html, see page.h. All that is a user's, such as paths, settings and samples, stands in one block
  * of JSON in which no "<" is left, and the page shows it as text. */
+#include "models/train/report/page/page.h"
 #include "models/text/base/text.h"
-#include "models/train/report/page_impl.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>

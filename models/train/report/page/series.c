@@ -1,5 +1,5 @@
 /* A run's steps in bounded memory, see series.h. */
-#include "models/train/report/series.h"
+#include "models/train/report/page/series.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * for. In a zero-bubble order they are a pass of their own (waits.c), which a section takes up where it would wait: the
  * s-th one s micro-batches later (ZB-H1); or, where chunks go forth and back, by a rule that says what a section does
  * whenever it is free (ZB-V). */
-#include "graph/lower/pipeline_impl.h"
+#include "graph/lower/pipeline/pipeline_impl.h"
 #include <stdlib.h>
 
 typedef struct order {

@@ -13,7 +13,7 @@
  * step went from 6.71 to 0.56 s on AVX2, from 0.62 to 0.50 with AVX-512 and from 0.87 to 0.50 with its bf16. Patches
  * stay for negative pads, `deterministic` across machines, and samples of more than 16 MiB a part. */
 #define TESS_NO_CUDA_BODIES
-#include "codelets/generic/conv_impl.h"
+#include "codelets/generic/products/conv_impl.h"
 #include "codelets/generic/walk.h"
 #include "codelets/products/mm.h"
 #include "codelets/shared/library.h"

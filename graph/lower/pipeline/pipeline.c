@@ -12,7 +12,7 @@
  * A tensor that another section reads goes there when its chunk is through, once a section; its gradient comes back
  * when the last chunk there that read it is through backward. A parameter that several sections use (a tied embedding)
  * is at home in the first: the others send their gradients there at the end of the step and get the new weight. */
-#include "graph/lower/pipeline_impl.h"
+#include "graph/lower/pipeline/pipeline_impl.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Reading lines of metrics.jsonl, see metrics.h. A run of a million steps leaves a gigabyte of them, so numbers go
  * straight from the text to their places; everything else of JSON is checked and passed over. */
-#include "models/train/report/metrics.h"
+#include "models/train/report/page/metrics.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* any_dot: c [+]= a b over batch, free and contracted dimensions. Each of the three is a matrix where its dimensions of
  * a kind lie one behind the other; what is none is copied to scratch as one, c back from there. */
-#include "codelets/generic/dot_impl.h"
+#include "codelets/generic/products/dot_impl.h"
 #include "codelets/generic/walk.h"
 #include "codelets/products/mm.h"
 

@@ -2,7 +2,7 @@
  * (k, positions), k the elements of a patch in the order that w has them in. So y = w q, q's gradient is w^T dy, added
  * up where patches overlap, and that of w is dy q^T. Patches are made a chunk of positions at a time, in a part's room,
  * but those of one element each: there x itself is q. */
-#include "codelets/generic/conv_impl.h"
+#include "codelets/generic/products/conv_impl.h"
 #include "codelets/generic/walk.h"
 #include "codelets/products/mm.h"
 #include "codelets/shared/cudnn_choice.h"
