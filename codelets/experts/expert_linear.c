@@ -3,6 +3,7 @@
 #include "codelets/experts/order_impl.h"
 #include "codelets/products/mm.h"
 #include "codelets/shared/vector.h"
+#include <math.h>
 
 /* The expert's places, from `first` on, are the rows of a linear. */
 typedef struct places {
@@ -64,11 +65,30 @@ TESS_INLINE void multiply(const tess_mm *d, const void *a, const void *b, void *
     }
 }
 
-/* Every expert is as likely as another. */
+/* Every expert is as likely as another: that is what cost and parts go by. */
+static double rows_of(const tess_expert_arg *a)
+{
+    return (double)a->choices / (double)(a->end - a->first);
+}
+static tess_linear_arg likely(const void *arg)
+{
+    tess_linear_arg l = ((const tess_expert_arg *)arg)->linear;
+    l.rows = (int64_t)ceil(rows_of(arg));
+    return l;
+}
+#define LIKELY_PARTS(op, product)                                                                                      \
+    static int64_t op##_parts(const tess_codelet *cl, const void *arg)                                                 \
+    {                                                                                                                  \
+        const tess_linear_arg l = likely(arg);                                                                         \
+        return tess_mm_parts(product(&l, cl->dtype));                                                                  \
+    }
+LIKELY_PARTS(expert_linear_forward, tess_mm_forward)
+LIKELY_PARTS(expert_linear_backward_input, tess_mm_input)
+LIKELY_PARTS(expert_linear_backward_weight, tess_mm_weight)
+
 static tess_cost expert_cost(const tess_expert_arg *a, tess_dtype t, double params)
 {
-    const double rows = (double)a->choices / (double)(a->end - a->first), in = (double)a->linear.in,
-                 out = (double)a->linear.out;
+    const double rows = rows_of(a), in = (double)a->linear.in, out = (double)a->linear.out;
     return (tess_cost){.flops = 2 * rows * in * out,
                        .bytes = (double)tess_dtype_size(t) * rows * (in + out) + params * in * out};
 }
@@ -89,7 +109,7 @@ static tess_cost expert_linear_forward_cost(const void *arg, tess_dtype t)
 {
     return expert_cost(arg, t, (double)tess_dtype_size(t));
 }
-TESS_REAL_COST(expert_linear_forward)
+TESS_PART_COST(expert_linear_forward)
 
 /* dy (choices,ld), w (out,in), order, dx += (choices,in), scratch */
 TESS_INLINE void expert_linear_backward_input(const tess_work *w, tess_dtype t)
@@ -108,7 +128,7 @@ static tess_cost expert_linear_backward_input_cost(const void *arg, tess_dtype t
 {
     return expert_cost(arg, t, (double)tess_dtype_size(t));
 }
-TESS_REAL_COST(expert_linear_backward_input)
+TESS_PART_COST(expert_linear_backward_input)
 
 /* dy (choices,ld), x (choices,in), order, dw += (out,in): zeros where no row chose the expert. */
 TESS_INLINE void expert_linear_backward_weight(const tess_work *w, tess_dtype t)
@@ -128,4 +148,4 @@ static tess_cost expert_linear_backward_weight_cost(const void *arg, tess_dtype 
     const tess_expert_arg *a = arg;
     return expert_cost(a, t, a->linear.acc ? 8 : 4);
 }
-TESS_REAL_COST(expert_linear_backward_weight)
+TESS_PART_COST(expert_linear_backward_weight)
