@@ -30,7 +30,6 @@ calibrate() {
     if [[ " $* " == *" memory.path="* ]]; then # beside a drive that is as busy: no weight stays in RAM
         "$tessera" bench "$($family 6 768 12 8192)" $(batch 2 2 512) --steps 2 --machine "$file" memory.cpu=320MiB "$@"
         "$tessera" bench "$($family 6 640 10 8192)" $(batch 4 2 256) --steps 2 --machine "$file" memory.cpu=240MiB "$@"
-        "$tessera" bench "$($family 4 1152 18 4096)" $(batch 2 2 256) --steps 2 --machine "$file" memory.cpu=400MiB "$@"
     else
         "$tessera" bench "$($family 2 768 12 8192)" $(batch 2 2 512) --steps 2 --machine "$file" "$@"
         "$tessera" bench "$($family 2 640 10 4096)" $(batch 4 4 256) --steps 2 --machine "$file" "$@"
