@@ -217,16 +217,23 @@ static void run_part(const tess_optimizer *o, tess_keeping as, tess_dtype gradie
             memcpy(whole[k] + (row + r) * WIDTH + column, part[k] + r * width, (size_t)width * 4);
 }
 
+enum { N = ROWS * WIDTH };
+
+/* Master, moments and gradient of an update, and room for two outcomes. */
+static void draw_update(float *of[4], float *want[3], float *got[3])
+{
+    env.lr = 1e-3, env.beta1 = 0.9, env.beta2 = 0.99, env.bias1 = env.bias2 = 0.5, env.clip = 1;
+    for (int k = 0; k < 4; k++) of[k] = real_of(new_values(N, k == 3 ? 1e-3 : 0.1), N, TESS_F32);
+    for (int i = 0; i < N; i++) of[2][i] = fabsf(of[2][i]) * 1e-4f;
+    for (int k = 0; k < 3; k++) want[k] = poison(N * 4), got[k] = poison(N * 4);
+}
+
 TEST(no_cut_changes_a_bit)
 {
     const tess_optimizer o = tess_adamw();
-    enum { N = ROWS * WIDTH };
-    env.lr = 1e-3, env.beta1 = 0.9, env.beta2 = 0.99, env.bias1 = env.bias2 = 0.5, env.clip = 1;
     for (tess_keeping as = TESS_KEEP_BF16; as <= TESS_KEEP_INT8; as++) {
         float *of[4], *want[3], *got[3];
-        for (int k = 0; k < 4; k++) of[k] = real_of(new_values(N, k == 3 ? 1e-3 : 0.1), N, TESS_F32);
-        for (int i = 0; i < N; i++) of[2][i] = fabsf(of[2][i]) * 1e-4f;
-        for (int k = 0; k < 3; k++) want[k] = poison(N * 4), got[k] = poison(N * 4);
+        draw_update(of, want, got);
         run_part(&o, as, TESS_F32, 0, ROWS, 0, WIDTH, of[0], of[1], of[2], of[3], want[0], want[1], want[2]);
         for (int cut = 1; cut < ROWS; cut += 4) {
             run_part(&o, as, TESS_F32, 0, cut, 0, WIDTH, of[0], of[1], of[2], of[3], got[0], got[1], got[2]);
@@ -250,14 +257,10 @@ TEST(no_cut_changes_a_bit)
 TEST(gradient_in_bf16)
 {
     const tess_optimizer o = tess_adamw();
-    enum { N = ROWS * WIDTH };
-    env.lr = 1e-3, env.beta1 = 0.9, env.beta2 = 0.99, env.bias1 = env.bias2 = 0.5, env.clip = 1;
     for (tess_keeping as = TESS_KEEP_F32; as <= TESS_KEEP_INT8; as++) {
         float *of[4], *want[3], *got[3];
-        for (int k = 0; k < 4; k++) of[k] = real_of(new_values(N, k == 3 ? 1e-3 : 0.1), N, TESS_F32);
-        for (int i = 0; i < N; i++)
-            of[2][i] = fabsf(of[2][i]) * 1e-4f, of[3][i] = tess_from_bf16(tess_to_bf16(of[3][i]));
-        for (int k = 0; k < 3; k++) want[k] = poison(N * 4), got[k] = poison(N * 4);
+        draw_update(of, want, got);
+        for (int i = 0; i < N; i++) of[3][i] = tess_from_bf16(tess_to_bf16(of[3][i]));
         run_part(&o, as, TESS_F32, 0, ROWS, 0, WIDTH, of[0], of[1], of[2], of[3], want[0], want[1], want[2]);
         run_part(&o, as, TESS_BF16, 0, ROWS, 0, WIDTH, of[0], of[1], of[2], of[3], got[0], got[1], got[2]);
         for (int k = 0; k < 3; k++) CHECK(!memcmp(want[k], got[k], N * 4) && memcmp(want[k], of[k], N * 4));

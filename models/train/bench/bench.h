@@ -17,7 +17,7 @@ typedef struct tess_bench_run {
     double cores;                  /* seconds that carrying them took of cores */
 } tess_bench_run;
 
-/* Prints something of steps of this median, all of whose tasks are in the profile. */
+/* Prints something of steps that take so long as a rule, all of whose tasks are in the profile. */
 typedef void (*tess_bench_teller)(void *of, FILE *out, tess_bench_run *b, double median, const tess_profile *p,
                                   int steps);
 /* Makes steps on random tokens, and calls `begin`, unless NULL, before the first step that is measured and `tell` with

@@ -2,11 +2,11 @@
 # Which placement trains what on how many H100s, by tessera simulate. Each row is added to results/scale.tsv;
 # results/simulated.md has a table of them.
 #
-#     tools/simulate/bench/scale.sh [BUILD [ROW ...]]       ROWs such as 70b-8; all of them take an hour
+#     tools/simulate/bench/scale.sh [BUILD [ROW ...]]       ROWs such as 70b-8; all of them take an hour, and the found-ROWs more
 #     tools/simulate/bench/scale.sh [BUILD [found-ROW ...]]
 #
 # The latter have tessera place look for a placement from nothing, and set what it finds beside the best of the ROW's in
-# results/scale.tsv, both by tessera estimate: a row of results/found.tsv, minutes each.
+# results/scale.tsv, both by tessera estimate: a row of results/found.tsv, some ten minutes each.
 . "$(dirname "$0")/law.sh"
 echo '{"bf16": {"enabled": true}, "activation_checkpointing": {"enabled": true}, "data": {"seq_length": 4096}}' >run.json
 llama() { # LAYERS WIDTH INNER HEADS KV
