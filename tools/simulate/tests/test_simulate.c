@@ -191,6 +191,32 @@ TEST(place_finds_the_fastest_of_what_fits)
     free(keys);
 }
 
+/* One sequence is work for four ranks where they share it. Of a step of many micro-batches the best is estimated whole.
+ */
+TEST(place_shares_a_sequence_and_shortens_long_steps)
+{
+    SIMULATE_SETUP();
+    write_text("net.json", MACHINE(4, NETWORK));
+    DONE("place", "run.json", "--machine", "net.json", "--ranks-per-node", "4", "train_batch_size=1",
+         "parallel.tensor=1", "parallel.pipeline=1", "model.n_positions=1024", "data.seq_length=1024");
+    CHECK_HAS(strstr(ran.out, "\nbest ") ? strstr(ran.out, "\nbest ") : "", "parallel.sequence=4");
+    DONE("place", "run.json", "--machine", "net.json", "--nodes", "2", "train_batch_size=64");
+    char *line = strstr(ran.out, "  ~ "), *from = line;
+    if (!line) CHECK_SAY("%s", ran.out);
+    for (int ends = 0; from > ran.out && ends < 2; ends += *from == '\n') from--;
+    const double seconds = strtod(from + 1, NULL);
+    line[strcspn(line, "\n")] = 0;
+    TESS_FREED char *keys = strdup(line + 4);
+    run_finish(run_start_program("bash", (const char *[]){"-c",
+                                                          fmt("exec \"$TESSERA\" estimate run.json --machine net.json "
+                                                              "--nodes 2 train_batch_size=64 "
+                                                              "gradient_accumulation_steps=null %s",
+                                                              keys),
+                                                          NULL}));
+    EXPECT_DONE();
+    CHECK_NEAR(seconds, behind(strstr(ran.out, "time of a step"), "in all"), 0.02 * seconds);
+}
+
 /* The sweep alone is told, as by kill; what it has started clears what it has made. */
 TEST(a_signal_ends_all_of_a_sweep)
 {
