@@ -102,11 +102,18 @@ static void write_keys(const struct choice *c, int micros, cmd_row *row)
     }
 }
 
+/* Of chunks a section takes as many micro-batches at a time as there are sections. */
+static int longer(const struct choice *c)
+{
+    const bool chunks = c->order == 1 || c->order == 2 || given("parallel.interleave");
+    return chunks ? 2 * c->micros : c->micros + (c->micros + 1) / 2;
+}
+
 static void write_rows(int i)
 {
     const struct choice *c = &search.of[i];
     write_keys(c, c->micros, row_of(i));
-    if (c->micros) write_keys(c, 2 * c->micros, row_of(i) + 1);
+    if (c->micros) write_keys(c, longer(c), row_of(i) + 1);
     row_of(i)[1].done = !c->micros;
 }
 
@@ -210,7 +217,7 @@ static void draw_line(int i)
         row->fits = false;
         return;
     }
-    row->seconds += (row[1].seconds - row->seconds) / one * (all - one);
+    row->seconds += (row[1].seconds - row->seconds) / (longer(&search.of[i]) - one) * (all - one);
     row->rate = tokens * all / row->seconds;
 }
 
