@@ -297,10 +297,11 @@ static tess_status simulate(int k, int order[MOST], int *fit)
 
 /* ---- what is found ---- */
 
-static void print_choice(const cmd_row *row)
+/* With `all` those of the batch as well, which every placement has. */
+static void print_choice(const cmd_row *row, bool all)
 {
     for (int k = 0; row->more[k]; k++)
-        if (!strstr(row->more[k], "=null") && strncmp(row->more[k], "train_batch_size=", 17))
+        if (all || (!strstr(row->more[k], "=null") && strncmp(row->more[k], "train_batch_size=", 17)))
             printf(" %s", row->more[k]);
 }
 
@@ -322,11 +323,11 @@ static tess_status tell(const int order[MOST], int fit)
     for (int i = 0; i < fit && i < SHOWN; i++) {
         cmd_row_print(row_of(order[i]));
         printf("  %s", search.of[order[i]].micros ? "~" : " ");
-        print_choice(row_of(order[i]));
+        print_choice(row_of(order[i]), false);
         printf("\n");
     }
     printf("\n%d placements were estimated; ~: by two steps of fewer micro-batches\nbest     ", search.rows);
-    print_choice(row_of(order[0]));
+    print_choice(row_of(order[0]), true);
     printf(": %.6f s, %.1f tokens/s\n", row_of(order[0])->seconds, row_of(order[0])->rate);
     return TESS_OK;
 }
