@@ -33,6 +33,7 @@ typedef struct tess_linear_arg {
     bool acc_bias; /* db */
     bool sum;      /* backward_input: dx is f32, for a sum over tiles of w */
     bool few;      /* forward: at most TESS_FEW_ROWS rows, whose bits do not depend on the other rows */
+    bool fp8;      /* of bf16: x and w are rounded to e4m3 and dy to e5m2, see scalar.h */
     tess_dtype w;  /* NF4 or INT8: w is quantized; else it has the dtype of x */
 } tess_linear_arg;
 enum { TESS_FEW_ROWS = 16 };

@@ -24,6 +24,7 @@ typedef struct tess_cache tess_cache; /* tessera_ops.h */
 /* Settings of a graph; zeros are the defaults. */
 typedef struct tess_graph_conf {
     tess_dtype dtype;      /* of activations and matrices; bf16 and fp16 matrices have fp32 masters */
+    bool fp8;              /* of bf16: linears in blocks, but no routers, multiply what is rounded to e4m3 and e5m2 */
     int64_t tile_rows;     /* rows (tokens) of an activation's tile, at most; 0: 1024 */
     int64_t tile_elements; /* the most elements of a parameter's tile, four times as many in a stack; 0: 2.5 Mi */
     int64_t loss_rows;     /* the most rows whose logits exist at the same time, 2^29 of them at most; 0: 512 */

@@ -6,7 +6,7 @@ template <tess_dtype T> static void linear_forward_body(const tess_work *w)
 {
     const tess_linear_arg *a = arg_of(w);
     tess_cuda_mm d = {a->rows, a->out, a->in, a->in, a->in, a->ld, T, T};
-    d.tb = true, d.b = a->w;
+    d.tb = true, d.b = a->w, d.fp8 = a->fp8 ? TESS_E4M3 : TESS_NO_FP8;
     d.bias = a->bias ? (const float *)w->buf[3].ptr : NULL;
     tess_cuda_mm_run(w, &d, w->buf[0].ptr, w->buf[1].ptr, at(w->buf[2].ptr, a->col, T));
 }
@@ -15,7 +15,7 @@ template <tess_dtype T> static void linear_backward_input_body(const tess_work *
 {
     const tess_linear_arg *a = arg_of(w);
     tess_cuda_mm d = {a->rows, a->in, a->out, a->ld, a->in, a->in, T, a->sum ? TESS_F32 : T};
-    d.acc = a->acc, d.b = a->w;
+    d.acc = a->acc, d.b = a->w, d.fp8 = a->fp8 ? TESS_E5M2 : TESS_NO_FP8;
     tess_cuda_mm_run(w, &d, at(w->buf[0].ptr, a->col, T), w->buf[1].ptr, w->buf[2].ptr);
 }
 
@@ -45,7 +45,7 @@ template <tess_dtype T> static void linear_backward_weight_body(const tess_work 
     const void *x = at(w->buf[1].ptr, a->row * a->in, T);
     float *db = a->bias ? (float *)w->buf[3].ptr : NULL;
     tess_cuda_mm d = {a->out, a->in, a->rows, a->ld, a->in, a->in, T, TESS_F32};
-    d.ta = true, d.acc = a->acc;
+    d.ta = true, d.acc = a->acc, d.fp8 = a->fp8 ? TESS_E5M2 : TESS_NO_FP8;
     tess_cuda_mm_run(w, &d, dy, x, w->buf[2].ptr);
     if (db) sum_bias<T>(w, a, dy, db);
 }

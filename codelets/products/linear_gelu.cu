@@ -37,6 +37,7 @@ template <tess_dtype T> static void linear_gelu_forward_body(const tess_work *w)
     const tess_linear_arg *l = &a->linear;
     tess_cuda_mm d = {l->rows, l->out, l->in, l->in, l->in, l->out, T, T};
     d.tb = true, d.b = l->w, d.bias = l->bias ? (const float *)linear[3].ptr : NULL;
+    d.fp8 = l->fp8 ? TESS_E4M3 : TESS_NO_FP8;
     if (in_epilogue<T>(a) && tess_cuda_mm_gelu(w, &d, b[0].ptr, b[1].ptr, b[2].ptr, b[3].ptr)) return;
     RUN(linear_forward, &a->linear, linear, a->linear.bias ? 4 : 3);
     RUN(gelu_forward, &a->gelu, b + 2, 2);
@@ -48,7 +49,7 @@ template <tess_dtype T> static void gelu_linear_backward_body(const tess_work *w
     const tess_view *b = w->buf, input[] = {b[0], b[1], b[3]}, gelu[] = {b[3], b[2], b[3]};
     const tess_linear_arg *l = &a->linear;
     tess_cuda_mm d = {l->rows, l->in, l->out, l->out, l->in, l->in, T, T};
-    d.b = l->w;
+    d.b = l->w, d.fp8 = l->fp8 ? TESS_E5M2 : TESS_NO_FP8;
     if (in_epilogue<T>(a) && tess_cuda_mm_slope(w, &d, b[0].ptr, b[1].ptr, b[2].ptr, b[3].ptr)) return;
     RUN(linear_backward_input, &a->linear, input, 3);
     RUN(gelu_backward, &a->gelu, gelu, 3);

@@ -11,6 +11,8 @@
  * such kernel for this CPU (no AVX-512) the kernel is our own, in fp32 (mm_kernel_impl.h), and everything else is the
  * same.
  *
+ * Numbers of 8 bits are rounded to once they are packed, so no operand is there a second time.
+ *
  * A product comes in parts (runtime/progress/parts.c): B is packed once, by columns, for all that then multiply some
  * rows of A each, with all of B or with some columns. The pieces that the library gets are the same whoever asks for
  * them. For that a B stored (n,k) is packed too, unless the rows are few. Rows of A that a thread made dense it has for
@@ -357,6 +359,11 @@ static const void *read_codes(tess_mm *d, const void *from, int64_t n)
     return to;
 }
 
+static mm_round round_of(const mm_panels *p)
+{
+    return p->dense.in == TESS_BF16 ? round_bf16 : round_f32;
+}
+
 static void pack_part(void *of, int64_t k)
 {
     const mm_panels *p = of;
@@ -369,6 +376,7 @@ static void pack_part(void *of, int64_t k)
         mm_own->pack_b(to, from, &d, n);
     else
         pack_b_of(d.in, p->dense.in)(to, from, &d, n);
+    if (d.fp8) round_of(p)(to, round_up(n, MM_PANEL) * p->depth, d.scale_b, TESS_E4M3);
 }
 
 /* Rows of A from i on, made dense unless this thread has just done that. */
@@ -383,6 +391,7 @@ static const void *dense_rows(mm_thread *t, const mm_panels *p, int64_t i, int64
         mm_own->pack_a(hot, from, d, m);
     else
         pack_a_of(d->in, p->dense.in)(hot, from, d, m);
+    if (d->fp8) round_of(p)(hot, (mm_own ? round_up(m, mm_own->rows) : m) * p->depth, d->scale_a, d->fp8);
     t->dense = p->number, t->row = i;
     return hot;
 }
@@ -437,7 +446,7 @@ static mm_panels cut_panels(const tess_mm *d, int64_t *columns)
     const int64_t row = filled * (int64_t)tess_dtype_size(as);
     TESS_ASSERT(!tess_is_quantized(d->b) || !d->ta);
     const bool turn = d->ta || d->lda != filled || d->k != filled, few = d->part || d->m < 2 * MM_PART_ROWS;
-    const bool made = mm_own || as != d->in;
+    const bool made = mm_own || as != d->in || d->fp8;
     const bool pack = made || !d->tb || d->ldb != depth || d->k != depth || !few || tess_is_quantized(d->b);
     mm_panels p = {.d = d, .dense = *d, .turn = turn, .make = turn || made, .pack = pack, .depth = depth};
     p.dense.in = as, p.dense.k = p.dense.lda = p.dense.ldb = depth, p.dense.ta = false, p.dense.packed = pack;
@@ -575,12 +584,18 @@ static void run_deep(mm_thread *t, const tess_mm *d, const void *a, const void *
 void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c)
 {
     mm_thread *t = thread_get();
+    tess_mm of = *d;
     TESS_ASSERT(d->m > 0 && d->n > 0 && d->k > 0);
+    if (d->fp8) {
+        TESS_ASSERT(d->in == TESS_BF16 && !tess_is_quantized(d->b));
+        of.scale_a = scale_of(a, d->ta ? d->k : d->m, d->ta ? d->m : d->k, d->lda, d->idle, d->fp8);
+        of.scale_b = scale_of(b, d->tb ? d->n : d->k, d->tb ? d->k : d->n, d->ldb, d->ta ? d->idle : NULL, TESS_E4M3);
+    }
     /* On CPUs other than x86-64 the library's plain product is portable C, which is no yardstick. */
     if (d->plain && mm_as[d->in] == d->in && (ON_X86 || !mm_own))
         call(t, d, a, b, c);
     else
-        run_deep(t, d, a, b, c);
+        run_deep(t, &of, a, b, c);
 }
 
 int64_t tess_mm_parts(tess_mm d)

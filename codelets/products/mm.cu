@@ -12,6 +12,11 @@
  * GPU. gelu is in the epilogue in bf16 and fp16 on Hopper alone; elsewhere the epilogue selects an older kernel, which
  * costs more than a pass.
  *
+ * Of an fp8 product both operands are rounded into the room behind the library's, as codes that a GPU from Hopper or
+ * Ada on multiplies, or as the numbers in bf16 that the codes stand for, which is as exact and no faster: where the
+ * GPU, the library or a side that is no multiple of 16 has it so. They come piece by piece of C's rows and columns. No
+ * GPU has run this yet.
+ *
  * A quantized matrix is read into the room behind the library's, as the values that it stands for, and multiplied from
  * there: whole, or as many columns of C at a time as there is room for. */
 #include "codelets/products/cublas_impl.h"
@@ -27,7 +32,7 @@ enum { OFFERS = 4 };                 /* algorithms that are tried, if the librar
 /* All that the choice depends on; compared as bytes, so it is zeroed first. */
 struct key {
     int64_t m, n, k, lda, ldb, ldc, batch, next_a, next_b, next_c;
-    int in, out, ta, tb, acc, align_a, align_b, align_c, align_aux, align_bias, epilogue, bias_type, device;
+    int in, codes, out, ta, tb, acc, align_a, align_b, align_c, align_aux, align_bias, epilogue, bias_type, device;
 };
 
 enum { PLAIN, BIAS, GELU, GELU_BIAS, SLOPE }; /* epilogues */
@@ -63,6 +68,13 @@ static cudaDataType type_of(int t)
     return t == TESS_BF16 ? CUDA_R_16BF : t == TESS_F16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
+/* Of A, or of B. */
+static cudaDataType operand_type(const key *d, bool a)
+{
+    if (!d->codes) return type_of(d->in);
+    return a && d->codes == TESS_E5M2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
+}
+
 static int alignment(const void *p)
 {
     const uintptr_t bit = (uintptr_t)p & -(uintptr_t)p;
@@ -86,6 +98,12 @@ static uint64_t hash(const key *of)
 template <class X> static int set_attribute(plan *p, cublasLtMatmulDescAttributes_t which, const X &value)
 {
     return lt.MatmulDescSetAttribute(p->product, which, &value, sizeof value);
+}
+
+static int set_scales(plan *p, const float *a, const float *b)
+{
+    const int error = set_attribute(p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b);
+    return error ? error : set_attribute(p, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a);
 }
 
 static bool has_aux(int epilogue)
@@ -146,11 +164,11 @@ static bool choose(plan *p)
 }
 
 /* Makes a matrix of rows of `columns`, as many times as products are wanted. */
-static bool make_layout(const key *d, cublasLtMatrixLayout_t *l, int type, int64_t rows, int64_t columns, int64_t ld,
-                        int64_t next)
+static bool make_layout(const key *d, cublasLtMatrixLayout_t *l, cudaDataType type, int64_t rows, int64_t columns,
+                        int64_t ld, int64_t next)
 {
     const int32_t batch = (int32_t)d->batch;
-    if (lt.MatrixLayoutCreate(l, type_of(type), (uint64_t)columns, (uint64_t)rows, ld)) return false;
+    if (lt.MatrixLayoutCreate(l, type, (uint64_t)columns, (uint64_t)rows, ld)) return false;
     return batch == 1 ||
            (!lt.MatrixLayoutSetAttribute(*l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch) &&
             !lt.MatrixLayoutSetAttribute(*l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &next, sizeof next));
@@ -160,15 +178,19 @@ static bool make_layout(const key *d, cublasLtMatrixLayout_t *l, int type, int64
 static void make_plan(plan *p)
 {
     const key *d = &p->of;
+    const float *any_scale = (const float *)(uintptr_t)256; /* as to alignment */
     const cublasOperation_t n = CUBLAS_OP_N, t = CUBLAS_OP_T, first = d->tb ? t : n, second = d->ta ? t : n;
     if (!handles[d->device] && lt.Create(&handles[d->device])) return;
     if (lt.MatmulDescCreate(&p->product, CUBLAS_COMPUTE_32F, CUDA_R_32F)) return;
     if (set_attribute(p, CUBLASLT_MATMUL_DESC_TRANSA, first) || set_attribute(p, CUBLASLT_MATMUL_DESC_TRANSB, second))
         return;
     if (!set_epilogue(p)) return;
-    if (!make_layout(d, &p->a, d->in, d->tb ? d->n : d->k, d->tb ? d->k : d->n, d->ldb, d->next_b)) return;
-    if (!make_layout(d, &p->b, d->in, d->ta ? d->k : d->m, d->ta ? d->m : d->k, d->lda, d->next_a)) return;
-    if (!make_layout(d, &p->c, d->out, d->m, d->n, d->ldc, d->next_c)) return;
+    if (d->codes && set_scales(p, any_scale, any_scale)) return;
+    if (!make_layout(d, &p->a, operand_type(d, false), d->tb ? d->n : d->k, d->tb ? d->k : d->n, d->ldb, d->next_b))
+        return;
+    if (!make_layout(d, &p->b, operand_type(d, true), d->ta ? d->k : d->m, d->ta ? d->m : d->k, d->lda, d->next_a))
+        return;
+    if (!make_layout(d, &p->c, type_of(d->out), d->m, d->n, d->ldc, d->next_c)) return;
     p->possible = choose(p);
 }
 
@@ -214,7 +236,8 @@ static key key_of(const tess_cuda_mm *d, const void *a, const void *b, const voi
     key of;
     memset(&of, 0, sizeof of);
     of.m = d->m, of.n = d->n, of.k = d->k, of.lda = d->lda, of.ldb = d->ldb, of.ldc = d->ldc;
-    of.in = d->in, of.out = d->out, of.ta = d->ta, of.tb = d->tb, of.acc = d->acc;
+    of.in = d->in, of.codes = d->scale_a ? d->fp8 : TESS_NO_FP8, of.out = d->out, of.ta = d->ta, of.tb = d->tb,
+    of.acc = d->acc;
     of.batch = d->batch, of.next_a = d->next_a, of.next_b = d->next_b, of.next_c = d->next_c;
     of.align_a = alignment_of(a, d->next_a, d->in), of.align_b = alignment_of(b, d->next_b, d->in);
     of.align_c = alignment_of(c, d->next_c, d->out);
@@ -248,6 +271,16 @@ static int launch_plan(const tess_work *w, plan *p, const void *a, const void *b
     return error;
 }
 
+/* Whether the library offers anything for it. */
+static bool offered(const tess_cuda_mm *d, const void *a, const void *b, const void *c, const extra &e)
+{
+    const key of = key_of(d, a, b, c, e);
+    pthread_mutex_lock(&lock);
+    const bool possible = find_plan(&of)->possible;
+    pthread_mutex_unlock(&lock);
+    return possible;
+}
+
 /* What a product is known by; compared as bytes. */
 struct called {
     key of;
@@ -271,8 +304,9 @@ static bool run(const tess_work *w, const tess_cuda_mm *d, const void *a, const 
     }
     if (possible && e.bias) error = set_attribute(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, e.bias);
     if (possible && e.aux && !error) error = set_attribute(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, e.aux);
+    if (possible && d->scale_a && !error) error = set_scales(p, d->scale_a, d->scale_b);
     if (possible && !error) error = launch_plan(w, p, a, b, c);
-    if (possible && !p->possible && e.epilogue != PLAIN) { /* there is another way */
+    if (possible && !p->possible && (e.epilogue != PLAIN || d->scale_a)) { /* there is another way */
         possible = false;
         error = 0;
     }
@@ -307,10 +341,7 @@ static bool run_with_bias(const tess_work *w, const tess_cuda_mm *d, const void 
     void *bias = room_of(w, (size_t)d->n * sizeof(uint16_t));
     if (!bias) return true;
     const extra e = {epilogue, d->out, bias, aux};
-    const key of = key_of(d, a, b, c, e);
-    pthread_mutex_lock(&lock);
-    const bool possible = find_plan(&of)->possible;
-    pthread_mutex_unlock(&lock);
+    const bool possible = offered(d, a, b, c, e);
     if (possible && d->out == TESS_F16)
         map_into<TESS_F32, TESS_F16>(w, d->bias, bias, d->n, false);
     else if (possible)
@@ -406,9 +437,200 @@ template <class F> static bool by_columns(const tess_work *w, const tess_cuda_mm
     return true;
 }
 
+/* ---- operands of 8 bits ------------------------------------------------------------------------------------------ */
+
+/* Of an operand, for all of its pieces: the complement of its largest magnitude, since there is an atomic minimum, and
+ * the scale that comes of it, for the library. */
+struct alignas(32) scales {
+    unsigned long long least;
+    alignas(16) float scale;
+};
+/* An operand (rows, width), rows `ld` apart, of bf16. */
+struct to_round {
+    const void *at;
+    int64_t rows, width, ld;
+    tess_fp8 as;
+    scales *of;
+};
+
+/* What is not finite counts as infinity. */
+template <int K> TESS_KERNEL(CODES_THREADS) find_largest(to_round x, int64_t blocks)
+{
+    const float infinity = tess_float_of(0x7f800000u);
+    float most = 0, v[K];
+    for (int64_t i = ((int64_t)blockIdx.x * CODES_THREADS + threadIdx.x) * K; i < x.rows * x.width;
+         i += blocks * CODES_THREADS * K) {
+        load<TESS_BF16, K>(v, x.at, i / x.width * x.ld + i % x.width);
+        for (int k = 0; k < K; k++) most = fmaxf(most, fabsf(v[k]) < infinity ? fabsf(v[k]) : infinity);
+    }
+    most = warp_max(most);
+    if (threadIdx.x % WARP == 0) atomicMin(&x.of->least, ~(unsigned long long)tess_bits(most));
+}
+
+TESS_DEVICE float scale_of(const to_round &x)
+{
+    const float scale = tess_fp8_scale((uint32_t)~x.of->least, x.as);
+    if (blockIdx.x == 0 && threadIdx.x == 0) x.of->scale = scale;
+    return scale;
+}
+
+/* Codes (rows, width), or the numbers that they stand for. */
+template <bool CODES, int K> TESS_KERNEL(CODES_THREADS) round_rows(void *to, to_round x)
+{
+    const int64_t i = ((int64_t)blockIdx.x * CODES_THREADS + threadIdx.x) * K;
+    const float scale = scale_of(x), by = 1 / scale;
+    float v[K];
+    if (i >= x.rows * x.width) return;
+    load<TESS_BF16, K>(v, x.at, i / x.width * x.ld + i % x.width);
+    unsigned long long codes = 0;
+    for (int k = 0; k < K; k++) {
+        v[k] = tess_fp8_round(v[k] * by, x.as);
+        if (CODES) codes |= (unsigned long long)tess_fp8_code(v[k], x.as) << 8 * k;
+        v[k] *= scale;
+    }
+    if constexpr (CODES)
+        ((unsigned long long *)to)[i / K] = codes;
+    else
+        store<TESS_BF16, K>(to, i, v);
+}
+
+/* Codes (width, rows), a square of them a block; both are multiples of 16. */
+constexpr int SQUARE = 64, LINE = 16;
+TESS_KERNEL(CODES_THREADS) turn_codes(void *to, to_round x)
+{
+    TESS_SHARED(unsigned char, square, [SQUARE][SQUARE + 4]);
+    const int64_t across = (x.width + SQUARE - 1) / SQUARE;
+    const int64_t first = blockIdx.x / across * SQUARE, column = blockIdx.x % across * SQUARE;
+    const float scale = scale_of(x), by = 1 / scale;
+    for (int i = (int)threadIdx.x; i < SQUARE * SQUARE / WIDE; i += CODES_THREADS) {
+        const int r = i / (SQUARE / WIDE), c = i % (SQUARE / WIDE) * WIDE;
+        float v[WIDE];
+        if (first + r >= x.rows || column + c >= x.width) continue;
+        load<TESS_BF16, WIDE>(v, x.at, (first + r) * x.ld + column + c);
+        for (int k = 0; k < WIDE; k++) square[r][c + k] = tess_fp8_code(tess_fp8_round(v[k] * by, x.as), x.as);
+    }
+    __syncthreads();
+    const int c = (int)threadIdx.x / (SQUARE / LINE), r = (int)threadIdx.x % (SQUARE / LINE) * LINE;
+    if (first + r >= x.rows || column + c >= x.width) return;
+    uint32_t word[LINE / 4] = {};
+    for (int k = 0; k < LINE; k++) word[k / 4] |= (uint32_t)square[r + k][c] << k % 4 * 8;
+    const uint4 line = {word[0], word[1], word[2], word[3]};
+    *(uint4 *)((unsigned char *)to + (column + c) * x.rows + first + r) = line;
+}
+static_assert(CODES_THREADS == SQUARE * SQUARE / LINE, "");
+
+static bool in_eights(const to_round &x)
+{
+    return x.width % WIDE == 0 && x.ld % WIDE == 0 && aligned(x.at);
+}
+static void find_scale(const tess_work *w, const to_round &x)
+{
+    const bool wide = in_eights(x);
+    const int64_t all = blocks_of(x.rows * x.width, CODES_THREADS * (wide ? WIDE : 1)), blocks = all < 528 ? all : 528;
+    set_bytes(w, &x.of->least, 0xff, sizeof x.of->least);
+    launch(w, wide ? find_largest<WIDE> : find_largest<1>, blocks, CODES_THREADS, 0, x, blocks);
+}
+/* The piece [first, first + n) of what C's rows, or columns, are made of, to be read along k; as codes it lies so. */
+static void round_piece(const tess_work *w, to_round x, bool k_first, int64_t first, int64_t n, bool codes, void *to)
+{
+    x.at = at(x.at, k_first ? first : first * x.ld, TESS_BF16);
+    (k_first ? x.width : x.rows) = n;
+    const bool wide = in_eights(x); /* so codes are */
+    const auto kernel = codes ? round_rows<true, WIDE> : wide ? round_rows<false, WIDE> : round_rows<false, 1>;
+    if (codes && k_first)
+        launch(w, turn_codes, blocks_of(x.rows, SQUARE) * blocks_of(x.width, SQUARE), CODES_THREADS, 0, to, x);
+    else
+        launch(w, kernel, blocks_of(x.rows * x.width, CODES_THREADS * (wide ? WIDE : 1)), CODES_THREADS, 0, to, x);
+}
+
+/* Why the numbers are multiplied in bf16; NULL: they are not. */
+static const char *no_codes(const tess_cuda_mm *d, const void *a, const void *b)
+{
+    const int version =
+        10 * device_attribute(cudaDevAttrComputeCapabilityMajor) + device_attribute(cudaDevAttrComputeCapabilityMinor);
+    if (version < 89) return "a compute capability of 8.9 or more has such products";
+    if (d->m % LINE || d->n % LINE || d->k % LINE || d->lda % WIDE || d->ldb % WIDE || !aligned(a, b))
+        return "a side of one is no multiple of 16";
+    return NULL;
+}
+static void say_slower(const char *why)
+{
+    static bool said;
+    if (!__atomic_test_and_set(&said, __ATOMIC_RELAXED))
+        tess_note("fp8: products are in bf16, of the same numbers but no faster: %s", why);
+}
+
+/* By codes, with that epilogue or, where d has a bias, the one with it. */
+static bool run_codes(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c, int epilogue,
+                      const void *aux)
+{
+    if (d->bias) return run_with_bias(w, d, a, b, c, epilogue == PLAIN ? BIAS : GELU_BIAS, aux);
+    return run(w, d, a, b, c, {epilogue, TESS_F32, NULL, aux});
+}
+
+/* With an epilogue other than PLAIN by codes alone: false, and nothing was done, where the library has none. */
+static bool run_fp8(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c, int epilogue,
+                    const void *aux)
+{
+    const char *why = no_codes(d, a, b);
+    if (why && epilogue != PLAIN) return false;
+    if (!lt_there(w)) return true;
+    /* Of what is beside the library's room: a bias, the scales, and a half of the rest for each operand's piece. */
+    const size_t head = (d->bias ? (size_t)blocks_of(d->n, 128) * 256 : 0) + 256, behind = TESS_CUDA_MM_ROOM + head;
+    const int64_t half = w->room_bytes > behind ? (int64_t)((w->room_bytes - behind) / 512) * 256 : 0;
+    const int64_t fit = half / (2 * d->k), most = fit < 128 ? fit / LINE * LINE : fit / 128 * 128;
+    char *room = (char *)room_of(w, most ? head + 2 * (size_t)half : head + (size_t)(64 * d->k));
+    if (!room) return true;
+    char *const to_a = room + head, *const to_b = to_a + half;
+    scales *at_a = (scales *)(void *)(room + head - 256), *at_b = at_a + 1;
+    const to_round left = {a, d->ta ? d->k : d->m, d->ta ? d->m : d->k, d->lda, d->fp8, at_a};
+    const to_round right = {b, d->tb ? d->n : d->k, d->tb ? d->k : d->n, d->ldb, TESS_E4M3, at_b};
+    tess_cuda_mm part = *d;
+    const auto as = [&](bool codes, int64_t m, int64_t n) {
+        part.m = d->m - m < most ? d->m - m : most, part.n = d->n - n < most ? d->n - n : most;
+        part.bias = d->bias ? d->bias + n : NULL;
+        part.fp8 = codes ? d->fp8 : TESS_NO_FP8;
+        part.scale_a = codes ? &at_a->scale : NULL, part.scale_b = codes ? &at_b->scale : NULL;
+        part.ta = !codes && d->ta, part.tb = codes || d->tb;
+        part.lda = part.ta ? part.m : d->k, part.ldb = part.tb ? d->k : part.n;
+    };
+    as(true, 0, 0);
+    if (!why && !offered(&part, to_a, to_b, c,
+                         {part.bias ? epilogue == PLAIN ? BIAS : GELU_BIAS : epilogue, part.bias ? d->out : TESS_F32,
+                          part.bias ? room : NULL, aux}))
+        why = "cublasLt has none for one";
+    if (why && epilogue != PLAIN) return false;
+    find_scale(w, left), find_scale(w, right);
+    for (int64_t n = 0; n < d->n; n += most) {
+        bool there = false; /* B's piece */
+        for (int64_t m = 0; m < d->m;) {
+            const int64_t first = m * d->ldc + n;
+            as(!why, m, n);
+            round_piece(w, left, d->ta, m, part.m, !why, to_a);
+            if (!there) round_piece(w, right, !d->tb, n, part.n, !why, to_b);
+            there = true;
+            if (why) {
+                say_slower(why);
+                tess_cuda_mm_run(w, &part, to_a, to_b, at(c, first, d->out));
+            } else if (!run_codes(w, &part, to_a, to_b, at(c, first, d->out), epilogue,
+                                  aux ? at(aux, first, d->out) : NULL)) {
+                if (epilogue != PLAIN) return false;
+                why = "cublasLt refused one", there = false; /* the same piece in bf16 */
+                continue;
+            }
+            m += most;
+        }
+    }
+    return true;
+}
+
 void tess_cuda_mm_run(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c)
 {
     if (d->m == 0 || d->n == 0) return;
+    if (d->fp8) {
+        run_fp8(w, d, a, b, c, PLAIN, NULL);
+        return;
+    }
     if (tess_is_quantized(d->b)) {
         by_columns(w, d, b, [&](const tess_cuda_mm &part, const void *values, int64_t n) {
             tess_cuda_mm_run(w, &part, a, values, at(c, n, d->out));
@@ -459,12 +681,14 @@ static bool aux_fits(const tess_cuda_mm *d)
 static bool run_gelu(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c, int plain,
                      const void *aux)
 {
-    return aux_fits(d) && by_columns(w, d, b, [&](const tess_cuda_mm &part, const void *values, int64_t n) {
-               void *to = at(c, n, d->out);
-               const void *beside = at(aux, n, d->out);
-               return part.bias ? run_with_bias(w, &part, a, values, to, GELU_BIAS, beside)
-                                : run(w, &part, a, values, to, {plain, TESS_F32, NULL, beside});
-           });
+    if (!aux_fits(d)) return false;
+    if (d->fp8) return run_fp8(w, d, a, b, c, plain, aux);
+    return by_columns(w, d, b, [&](const tess_cuda_mm &part, const void *values, int64_t n) {
+        void *to = at(c, n, d->out);
+        const void *beside = at(aux, n, d->out);
+        return part.bias ? run_with_bias(w, &part, a, values, to, GELU_BIAS, beside)
+                         : run(w, &part, a, values, to, {plain, TESS_F32, NULL, beside});
+    });
 }
 
 bool tess_cuda_mm_gelu(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *pre, void *c)

@@ -16,14 +16,16 @@ typedef struct tess_mm {
     int64_t lda, ldb, ldc;
     tess_dtype in, out; /* of A and B; of C */
     tess_dtype b;       /* NF4 or INT8: B is quantized, and read as `in`; n, k and ldb are whole blocks */
+    tess_fp8 fp8;       /* of bf16: A is rounded to it and B to e4m3, each with one scale for all of its numbers */
     bool ta, tb, acc;
-    bool packed;           /* mm.c's own: B is in panels */
-    bool part;             /* a part of a body calls: it is not cut, and what B needs is done for it alone */
-    bool plain;            /* leave all to the library: the yardstick of bench_mm */
-    const float *bias;     /* or NULL */
-    const tess_idle *idle; /* NULL, or rows that change nothing: of C, which are left at zeros or, with acc, as they
-                              are; of a transposed A and of B, which are zeros in A */
-    int64_t row;           /* mm.c's own: of C among these rows */
+    bool packed;            /* mm.c's own: B is in panels */
+    bool part;              /* a part of a body calls: it is not cut, and what B needs is done for it alone */
+    bool plain;             /* leave all to the library: the yardstick of bench_mm */
+    const float *bias;      /* or NULL */
+    const tess_idle *idle;  /* NULL, or rows that change nothing: of C, which are left at zeros or, with acc, as they
+                               are; of a transposed A and of B, which are zeros in A */
+    int64_t row;            /* mm.c's own: of C among these rows */
+    float scale_a, scale_b; /* mm.c's own: of fp8 */
 } tess_mm;
 void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c);
 /* Returns how many parts it comes in. */
@@ -47,19 +49,19 @@ size_t tess_mm_held(void);
 TESS_INLINE tess_mm tess_mm_forward(const tess_linear_arg *a, tess_dtype t)
 {
     tess_mm d = {.m = a->rows, .n = a->out, .k = a->in, .lda = a->in, .ldb = a->in, .ldc = a->ld};
-    d.in = d.out = t, d.tb = true, d.b = a->w;
+    d.in = d.out = t, d.tb = true, d.b = a->w, d.fp8 = a->fp8 ? TESS_E4M3 : TESS_NO_FP8;
     return d;
 }
 TESS_INLINE tess_mm tess_mm_input(const tess_linear_arg *a, tess_dtype t)
 {
     tess_mm d = {.m = a->rows, .n = a->in, .k = a->out, .lda = a->ld, .ldb = a->in, .ldc = a->in};
-    d.in = t, d.out = a->sum ? TESS_F32 : t, d.acc = a->acc, d.b = a->w;
+    d.in = t, d.out = a->sum ? TESS_F32 : t, d.acc = a->acc, d.b = a->w, d.fp8 = a->fp8 ? TESS_E5M2 : TESS_NO_FP8;
     return d;
 }
 TESS_INLINE tess_mm tess_mm_weight(const tess_linear_arg *a, tess_dtype t)
 {
     tess_mm d = {.m = a->out, .n = a->in, .k = a->rows, .lda = a->ld, .ldb = a->in, .ldc = a->in};
-    d.in = t, d.out = TESS_F32, d.ta = true, d.acc = a->acc;
+    d.in = t, d.out = TESS_F32, d.ta = true, d.acc = a->acc, d.fp8 = a->fp8 ? TESS_E5M2 : TESS_NO_FP8;
     return d;
 }
 

@@ -78,6 +78,38 @@ typedef void (*mm_pack)(uint32_t *dst, const void *x, const tess_mm *d, int64_t 
 MM_PACKS(pack_a)
 MM_PACKS(pack_b)
 
+/* What was packed, in whatever order, as the numbers of 8 bits that stand for it. */
+TESS_INLINE void round_packed(void *x, int64_t n, float scale, tess_fp8 as, tess_dtype t)
+{
+    const float by = 1 / scale;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) tess_store(x, i, t, tess_fp8_round(tess_load(x, i, t) * by, as) * scale);
+}
+typedef void (*mm_round)(void *x, int64_t n, float scale, tess_fp8 as);
+TESS_CLONES static void round_f32(void *x, int64_t n, float scale, tess_fp8 as)
+{
+    round_packed(x, n, scale, as, TESS_F32);
+}
+TESS_CLONES static void round_bf16(void *x, int64_t n, float scale, tess_fp8 as)
+{
+    round_packed(x, n, scale, as, TESS_BF16);
+}
+/* The scale of rows of bf16; those that change nothing, whatever they hold, have no say. */
+TESS_CLONES static float scale_of(const uint16_t *x, int64_t rows, int64_t width, int64_t ld, const tess_idle *idle,
+                                  tess_fp8 as)
+{
+    uint32_t most = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        if (idle && idle->idle[r / TESS_IDLE_ROWS]) continue;
+#pragma omp simd reduction(max : most)
+        for (int64_t i = 0; i < width; i++) {
+            const uint32_t size = x[r * ld + i] & 0x7fffu;
+            most = size > most ? size : most;
+        }
+    }
+    return tess_fp8_scale(most << 16, as);
+}
+
 /* C [+]= a dense piece. */
 TESS_INLINE void put(void *c, tess_dtype to, const tess_mm *d, const void *from, tess_dtype t, int64_t m, int64_t n)
 {

@@ -464,6 +464,8 @@ struct tess_cuda_mm {
     int64_t m, n, k, lda, ldb, ldc;
     tess_dtype in, out;
     tess_dtype b = TESS_F32; /* NF4 or INT8: B is quantized, of one product; its values, read as `in`, are in w->room */
+    tess_fp8 fp8 = TESS_NO_FP8;                   /* of bf16: A is rounded to it, and B to e4m3 */
+    const float *scale_a = NULL, *scale_b = NULL; /* mm.cu's own: A and B are codes with these scales */
     bool ta = false, tb = false, acc = false;
     const float *bias = NULL;                              /* or NULL */
     int64_t batch = 1, next_a = 0, next_b = 0, next_c = 0; /* products, several only without bias; elements from a

@@ -203,6 +203,38 @@ TESS_INLINE float tess_power_of_2(float z)
     return tess_float_of(tess_bits(p) + (tess_bits(t) << 23));
 }
 
+/* ---- numbers of 8 bits ------------------------------------------------------------------------------------------ */
+
+/* e4m3 has 3 bits behind the first one and ends at 448, e5m2 has 2 and ends at 57344: 1.75 times a power of 2, both. */
+typedef enum tess_fp8 { TESS_NO_FP8, TESS_E4M3, TESS_E5M2 } tess_fp8;
+
+/* What a tile's codes are to be multiplied by, if its largest magnitude has these bits: the least power of 2 by which
+ * all of it is in range. So scaling rounds nothing, and what a code stands for is a bf16. Where a number is not finite
+ * the scale is NaN, and so is each product: an overflow is seen. Below 2^-100 a tile's numbers lose bits. */
+TESS_INLINE float tess_fp8_scale(uint32_t most, tess_fp8 as)
+{
+    const int32_t e = (int32_t)((most + 0x1fffffu) >> 23) - (as == TESS_E4M3 ? 8 : 15);
+    return tess_float_of(most < 0x7f800000u ? (uint32_t)(e < 27 ? 27 : e) << 23 : 0x7fc00000u);
+}
+/* The nearest number of 8 bits, of two the even one, and at most the last: adding 2^23 times their distance rounds. */
+TESS_INLINE float tess_fp8_round(float x, tess_fp8 as)
+{
+    const uint32_t last = as == TESS_E4M3 ? 0x43e00000u : 0x47600000u; /* 448, 57344 */
+    const uint32_t normal = as == TESS_E4M3 ? 121u << 23 : 113u << 23; /* 2^-6, 2^-14: the least with all its bits */
+    uint32_t size = tess_bits(x) & 0x7fffffffu, e;
+    size = size < last ? size : last;
+    e = size & 0x7f800000u;
+    const float far = tess_float_of((e < normal ? normal : e) + (as == TESS_E4M3 ? 20u << 23 : 21u << 23));
+    const float y = (tess_float_of(size) + far) - far;
+    return tess_float_of(tess_bits(y) | (tess_bits(x) & 0x80000000u));
+}
+/* Its code: the exponent of a float ends where that of the code does once it is so much less. */
+TESS_INLINE uint8_t tess_fp8_code(float y, tess_fp8 as)
+{
+    const uint32_t bits = tess_bits(y * (as == TESS_E4M3 ? 0x1p-120f : 0x1p-112f));
+    return (uint8_t)((bits >> 24 & 0x80u) | (bits & 0x7fffffffu) >> (as == TESS_E4M3 ? 20 : 21));
+}
+
 /* ---- drawing -------------------------------------------------------------------------------------------------- */
 
 /* Of a normal positive x = 2^e m, with m between the root of 1/2 and the root of 2. */

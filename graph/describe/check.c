@@ -169,6 +169,8 @@ tess_status tess_check_conf(const tess_graph_conf *c)
     const int64_t most = (int64_t)1 << 31;
     if (c->dtype < TESS_F32 || (int)c->dtype >= TESS_REAL_DTYPES)
         return tess_error(TESS_INVALID, "graph", "dtype %d (expected TESS_F32, TESS_BF16 or TESS_F16)", (int)c->dtype);
+    if (c->fp8 && c->dtype != TESS_BF16)
+        return tess_error(TESS_INVALID, "graph", "fp8 with dtype %s (expected TESS_BF16)", tess_dtype_name(c->dtype));
     if (c->tile_rows < 0 || c->tile_elements < 0 || c->loss_rows < 0 || c->tile_rows > most ||
         c->tile_elements > most || c->loss_rows > most)
         return tess_error(

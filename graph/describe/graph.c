@@ -471,6 +471,7 @@ tess_tensor *tess_node_add_to(tess_graph *g, const tess_op *op, tess_tensor *con
     n->op = op;
     n->id = g->nodes;
     n->block = g->block;
+    n->fp8 = g->conf.fp8 && g->block;
     n->inputs = inputs;
     n->random = g->randoms++;
     if (inputs) memcpy(n->in, in, (size_t)inputs * sizeof *in);

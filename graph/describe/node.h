@@ -58,6 +58,7 @@ struct tess_node {
     const struct tess_op *op;
     int id, block; /* block 0: none */
     bool cut;      /* this rank computes a part of it */
+    bool fp8;      /* of a linear: what it multiplies is rounded to 8 bits */
     int inputs;
     tess_tensor *in[TESS_MOST_INPUTS], *out;
     tess_tensor *elsewhere; /* an input that the first rank of the tensor dimension alone has; NULL: none */

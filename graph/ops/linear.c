@@ -18,7 +18,8 @@ static tess_linear_arg *arg(tess_lower *L, const tess_node *n, int i, int64_t j)
     int64_t first, count;
     tess_param_rows(n->in[1], j, &first, &count);
     return TESS_ARG(L, tess_linear_arg, .rows = tess_rows(L, n->out, i), .in = n->in[1]->dim[1], .out = count,
-                    .ld = n->in[1]->dim[0], .col = first, .bias = n->in[2] != NULL, .w = tess_quantized(n->in[1]));
+                    .ld = n->in[1]->dim[0], .col = first, .bias = n->in[2] != NULL, .w = tess_quantized(n->in[1]),
+                    .fp8 = n->fp8 && tess_quantized(n->in[1]) == TESS_F32);
 }
 
 /* Where steps generate, tiles of w make stripes of y side by side, which are joined: with one tile of rows there is

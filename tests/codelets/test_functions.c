@@ -2,8 +2,10 @@
  * tests/ops/ describes. */
 #define CHECK_MAIN
 #include "codelets/generic.h"
+#include "codelets/products/mm.h"
 #include "codelets/shared/vector.h"
 #include "tests/codelets/body.h"
+#include "tests/fp8.h"
 
 /* ---- a GPU's attention ------------------------------------------------------------------------------------------- */
 
@@ -60,6 +62,70 @@ static double ulps(float got, double want)
 {
     double ulp = fabs(want) < 0x1p-126 ? 0x1p-149 : ldexp(1, ilogb(want) - 23);
     return fabs(got - want) / ulp;
+}
+
+/* Each number of 8 bits, the middles between neighbours and what is next to those, of both signs. */
+TEST(numbers_of_8_bits)
+{
+    for (tess_fp8 as = TESS_E4M3; as <= TESS_E5M2; as++) {
+        double list[128];
+        const int count = fp8_list(as == TESS_E4M3 ? 3 : 2, list);
+        const float last = (float)list[count - 1];
+        CHECK(last == (as == TESS_E4M3 ? 448 : 57344));
+        for (int k = 0; k < 2 * count; k++) {
+            const int code = k / 2;
+            const float sign = k % 2 ? -1 : 1, x = sign * (float)list[code];
+            CHECK(tess_bits(tess_fp8_round(x, as)) == tess_bits(x));
+            CHECK_EQ(tess_fp8_code(x, as), code | (k % 2 ? 128 : 0));
+            if (code + 1 == count) continue;
+            const float below = (float)list[code], above = (float)list[code + 1], middle = (below + above) / 2;
+            CHECK(tess_fp8_round(sign * middle, as) == sign * (code % 2 ? above : below));
+            CHECK(tess_fp8_round(sign * nextafterf(middle, 0), as) == sign * below);
+            CHECK(tess_fp8_round(sign * nextafterf(middle, INFINITY), as) == sign * above);
+        }
+        CHECK(tess_fp8_round(1.01f * last, as) == last && tess_fp8_round(-INFINITY, as) == -last);
+        for (uint32_t bits = 0; bits < 0x7f800000u; bits += 65521) {
+            const float most = tess_float_of(bits), scale = tess_fp8_scale(bits, as), code = most / scale;
+            int e;
+            CHECK(frexpf(scale, &e) == 0.5f && code <= last && (2 * code > last || scale == 0x1p-100f));
+            const float value = tess_fp8_round(code, as) * scale;
+            CHECK(tess_from_bf16(tess_to_bf16(value)) == value);
+        }
+        CHECK(isnan(tess_fp8_scale(0x7f800000u, as)) && isnan(tess_fp8_scale(0x7fc00000u, as)));
+    }
+}
+
+/* How far a product of 8 bits is from that of its operands; rows that change nothing have no say in it, and what is not
+ * finite spoils all of it. */
+TEST(products_of_8_bits)
+{
+    enum { M = 192, N = 80, K = 320 };
+    static uint16_t a[M * K], b[N * K], given[M * K];
+    static float plain[M * N], few[M * N], again[M * N];
+    tess_idle idle = {.rows = M, .kept = M - 64, .blocks = 3, .idle = {false, true, false}, .at = {0, 2}};
+    tess_mm d = {.m = M, .n = N, .k = K, .lda = K, .ldb = K, .ldc = N, .in = TESS_BF16, .out = TESS_F32, .tb = true};
+    for (uint64_t i = 0; i < M * K; i++) a[i] = tess_to_bf16((float)(int32_t)tess_random(1, 1, 1, i) * 0x1p-31f);
+    for (uint64_t i = 0; i < N * K; i++) b[i] = tess_to_bf16((float)(int32_t)tess_random(1, 1, 2, i) * 0x1p-36f);
+    tess_mm_run(&d, a, b, plain);
+    for (d.fp8 = TESS_E4M3; d.fp8 <= TESS_E5M2; d.fp8++) {
+        double off = 0, all = 0;
+        tess_mm_run(&d, a, b, few);
+        for (int i = 0; i < M * N; i++) {
+            const double x = few[i] - plain[i];
+            off += x * x, all += (double)plain[i] * plain[i];
+        }
+        CHECK(sqrt(off / all) > 0.02 && sqrt(off / all) < (d.fp8 == TESS_E4M3 ? 0.05 : 0.08));
+        memcpy(given, a, sizeof a);
+        for (int i = 64 * K; i < 128 * K; i++) given[i] = tess_to_bf16(1e30f);
+        d.idle = &idle;
+        tess_mm_run(&d, given, b, again);
+        d.idle = NULL;
+        for (int i = 0; i < M * N; i++) CHECK(i / N / 64 == 1 || again[i] == few[i]);
+        memcpy(given, a, sizeof a);
+        given[7] = tess_to_bf16(INFINITY);
+        tess_mm_run(&d, given, b, again);
+        for (int i = 0; i < M * N; i++) CHECK(isnan(again[i]));
+    }
 }
 
 TEST(exp)

@@ -377,6 +377,7 @@ typedef int cudaError_t;
 enum { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorInvalidDevice = 101 };
 enum cudaDeviceAttr {
     cudaDevAttrComputeCapabilityMajor = 75,
+    cudaDevAttrComputeCapabilityMinor = 76,
     cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
     cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
 };
@@ -398,6 +399,7 @@ static inline cudaError_t cudaSetDevice(int device)
 static inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int)
 {
     *value = which == cudaDevAttrComputeCapabilityMajor             ? emulate::architecture() / 10
+             : which == cudaDevAttrComputeCapabilityMinor           ? emulate::architecture() % 10
              : which == cudaDevAttrMaxSharedMemoryPerMultiprocessor ? (int)(emulate::shared_limit() + (1 << 10))
                                                                     : (int)emulate::shared_limit();
     return cudaSuccess;

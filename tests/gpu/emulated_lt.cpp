@@ -81,6 +81,7 @@ struct emulated_product {
     cudaDataType bias_type;
     const void *bias, *aux;
     int64_t aux_ld;
+    const float *scale_a, *scale_b;
 };
 struct emulated_layout {
     cudaDataType type;
@@ -100,8 +101,26 @@ static_assert(sizeof(offer) == sizeof(cublasLtMatmulAlgo_t), "");
 
 constexpr int SPLIT_FROM = 512, BLOCK_K = 64; /* k above which sums are split, and the blocks that are taken of it */
 
+static bool is_fp8(cudaDataType t)
+{
+    return t == CUDA_R_8F_E4M3 || t == CUDA_R_8F_E5M2;
+}
+static int64_t size_of(cudaDataType t)
+{
+    return is_fp8(t) ? 1 : t == CUDA_R_32F ? 4 : 2;
+}
+/* By the definition: e4m3 has a bias of 7, no infinity and one NaN, e5m2 is the upper half of an fp16. */
+static float fp8_value(uint8_t code, cudaDataType t)
+{
+    if (t == CUDA_R_8F_E5M2) return tess_from_f16((uint16_t)(code << 8));
+    const int e = code >> 3 & 15, m = code & 7;
+    const float size = e == 15 && m == 7 ? NAN : e ? ldexpf(1 + (float)m / 8, e - 7) : ldexpf((float)m, -9);
+    return code & 128 ? -size : size;
+}
+
 static float value(const void *x, int64_t i, cudaDataType t)
 {
+    if (is_fp8(t)) return fp8_value(((const uint8_t *)x)[i], t);
     return t == CUDA_R_32F   ? ((const float *)x)[i]
            : t == CUDA_R_16F ? tess_from_f16(((const uint16_t *)x)[i])
                              : tess_from_bf16(((const uint16_t *)x)[i]);
@@ -143,7 +162,8 @@ const char *cublasLtGetStatusString(cublasStatus_t status)
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t compute, cudaDataType scale)
 {
     if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return CUBLAS_STATUS_INVALID_VALUE;
-    *d = new emulated_product{CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, (cudaDataType)-1, NULL, NULL, 0};
+    *d = new emulated_product{CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, (cudaDataType)-1, NULL, NULL, 0,
+                              NULL,        NULL};
     emulated_library.descriptions++;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -178,6 +198,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMa
         return set(&d->aux_ld, from, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
         return set(&d->bias_type, from, bytes);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+        return set(&d->scale_a, from, bytes);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+        return set(&d->scale_b, from, bytes);
     }
     return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -237,14 +261,27 @@ static bool dead(cublasLtHandle_t handle)
     return !handle || handle->era != emulated_library.era || handle->device != device;
 }
 
+/* As the manual of cublasLtMatmul has it before Blackwell: A transposed, B not, one e5m2 at most, bf16 or fp32 out of
+ * it, and sides and rows of multiples of 16 bytes. */
+static bool can_fp8(const emulated_product *d, const emulated_layout *a, const emulated_layout *b,
+                    const emulated_layout *c, int64_t m, int64_t n, int64_t k)
+{
+    return emulate::architecture() >= 89 && is_fp8(a->type) && is_fp8(b->type) &&
+           (a->type == CUDA_R_8F_E4M3 || b->type == CUDA_R_8F_E4M3) && d->a == CUBLAS_OP_T && d->b == CUBLAS_OP_N &&
+           (c->type == CUDA_R_16BF || c->type == CUDA_R_32F) && m % 16 == 0 && n % 16 == 0 && k % 16 == 0 &&
+           a->ld % 16 == 0 && b->ld % 16 == 0 && c->ld * size_of(c->type) % 16 == 0 && a->batch == 1 && d->scale_a &&
+           d->scale_b;
+}
+
 static bool agree(const emulated_product *d, const emulated_layout *a, const emulated_layout *b,
                   const emulated_layout *c)
 {
     const int64_t k = d->a == CUBLAS_OP_T ? a->rows : a->columns, m = d->a == CUBLAS_OP_T ? a->columns : a->rows;
     const int64_t k_b = d->b == CUBLAS_OP_T ? b->columns : b->rows, n = d->b == CUBLAS_OP_T ? b->rows : b->columns;
-    return a->type == b->type && a->batch == b->batch && a->batch == c->batch && k == k_b && m == c->rows &&
-           n == c->columns && (c->type == a->type || c->type == CUDA_R_32F) && m <= INT32_MAX && n <= INT32_MAX &&
-           k <= INT32_MAX;
+    const bool few = is_fp8(a->type) || is_fp8(b->type);
+    if (few ? !can_fp8(d, a, b, c, m, n, k) : a->type != b->type || d->scale_a || d->scale_b) return false;
+    return a->batch == b->batch && a->batch == c->batch && k == k_b && m == c->rows && n == c->columns &&
+           (few || c->type == a->type || c->type == CUDA_R_32F) && m <= INT32_MAX && n <= INT32_MAX && k <= INT32_MAX;
 }
 
 /* As the header has them: an aux matrix' rows, its type, which is C's, and 16 bits. */
@@ -266,7 +303,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     *count = 0;
     if (dead(handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
     if (most < 1 || !agree(d, a, b, c) || memcmp(c, to, sizeof *c)) return CUBLAS_STATUS_INVALID_VALUE;
-    if (!can(d, a, c)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!can(d, a, c) || (is_fp8(a->type) && emulated_library.no_codes == 1)) return CUBLAS_STATUS_NOT_SUPPORTED;
     const int64_t k = d->a == CUBLAS_OP_T ? a->rows : a->columns;
     for (int i = 0; i < most && i < 3; i++) {
         offer o = {};
@@ -304,7 +341,7 @@ static double gelu_tanh(double x)
 
 static const void *after(const void *x, const emulated_layout *l, int32_t k)
 {
-    return (const char *)x + k * l->next * (l->type == CUDA_R_32F ? 4 : 2);
+    return (const char *)x + k * l->next * size_of(l->type);
 }
 
 /* One element of D, from the sum of its products. */
@@ -337,6 +374,8 @@ static void multiply(const emulated_product &of, const emulated_layout lies[3], 
     const int64_t taken = o.split ? k / BLOCK_K * BLOCK_K : k;
     emulated_library.ragged += taken < k;
     emulated_library.split += o.split;
+    emulated_library.codes += is_fp8(al->type);
+    if (is_fp8(al->type)) one *= *d->scale_a * *d->scale_b;
     std::vector<float> x, y;
     for (int32_t turn = 0; turn < al->batch; turn++) {
         void *at = (void *)after(c, cl, turn);
@@ -365,11 +404,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
     if (alignment(after(a, al, others)) < o.align_a || alignment(after(b, bl, others)) < o.align_b ||
         alignment(after(to, cl, others)) < o.align_c)
         return CUBLAS_STATUS_INVALID_VALUE;
+    if (is_fp8(al->type) && (alignment(a) < 16 || alignment(b) < 16 || alignment(to) < 16))
+        return CUBLAS_STATUS_INVALID_VALUE;
     if (alignment(a) < o.align_a || alignment(b) < o.align_b || alignment(to) < o.align_c || c != to ||
         (has_bias(d->epilogue) && alignment(d->bias) < o.align_bias) ||
         (has_aux(d->epilogue) && alignment(d->aux) < o.align_aux))
         return CUBLAS_STATUS_INVALID_VALUE;
     const bool plain = d->epilogue == CUBLASLT_EPILOGUE_DEFAULT;
+    if (is_fp8(al->type) && emulated_library.no_codes == 2) return CUBLAS_STATUS_NOT_SUPPORTED;
     if ((!plain || emulated_library.plain_too) && (int)o.number < emulated_library.refuses)
         return CUBLAS_STATUS_NOT_SUPPORTED;
     const float one = *(const float *)alpha, more = *(const float *)beta;

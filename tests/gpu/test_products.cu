@@ -449,6 +449,40 @@ TEST(a_ragged_end)
     CHECK_EQ(emulated_library.ragged, 0);
 }
 
+/* Of 8 bits: by codes from Ada on, for sides that are multiples of 16; in bf16 else, where the library has no offer for
+ * codes, and where it refuses what it has offered: of the same numbers each time, so with the same result. */
+TEST(products_of_8_bits)
+{
+    enum { CODES, ODD_SIDE, NO_OFFER, REFUSED, WAYS };
+    const int64_t rows = 96, in = 64, most = 80 + 16 * WAYS;
+    void *x = drawn(rows * in, TESS_BF16, false), *y = device_new((size_t)(rows * most) * 2);
+    std::vector<double> first;
+    for (int way = 0; way < WAYS; way++) { /* each has a plan of its own, by the distance of C's rows */
+        const uint64_t before = emulated_library.codes;
+        tess_cuda_mm d = {rows, way == ODD_SIDE ? 40 : 80, in, in, in, 80 + 16 * way, TESS_BF16, TESS_BF16};
+        d.tb = true, d.fp8 = TESS_E4M3;
+        emulated_library.no_codes = way < NO_OFFER ? 0 : way - 1;
+        failure[0] = 0;
+        tess_cuda_mm_run(&work, &d, x, x, y);
+        CHECK_STR(failure, "");
+        CHECK_EQ(emulated_library.codes - before, emulate::architecture() >= 89 && way == CODES);
+        for (int64_t i = 0; i < rows * 80; i++) {
+            const double got = number(y, i / 80 * d.ldc + i % 80, TESS_BF16);
+            if (way == CODES) first.push_back(got);
+            if (i % 80 < d.n) CHECK_NEAR(got, first[(size_t)i], 0.01 * fabs(first[(size_t)i]) + 1e-3);
+        }
+    }
+    emulated_library.no_codes = 0;
+    ((uint16_t *)x)[5] = 0x7f80; /* an overflow is seen */
+    for (int way = CODES; way <= ODD_SIDE; way++) {
+        tess_cuda_mm d = {rows, way == ODD_SIDE ? 40 : 80, in, in, in, 80, TESS_BF16, TESS_BF16};
+        d.tb = true, d.fp8 = TESS_E5M2;
+        tess_cuda_mm_run(&work, &d, x, x, y);
+        for (int64_t i = 0; i < rows * 80; i++) CHECK(i % 80 >= d.n || isnan(number(y, i, TESS_BF16)));
+    }
+    device_free(x), device_free(y);
+}
+
 /* Gelu is in epilogues on Hopper alone. */
 TEST(where_gelu_pays)
 {

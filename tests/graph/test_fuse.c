@@ -32,6 +32,22 @@ static struct counts count(tess_tensor *loss, const tess_step_conf *conf)
     return c;
 }
 
+/* Linears of blocks, but for a router's. */
+TEST(what_multiplies_8_bits)
+{
+    tess_graph *g = tess_graph_new(&(tess_graph_conf){.dtype = TESS_BF16, .fp8 = true});
+    tess_tensor *x = tess_embedding(tess_input(g, "ids", 2, 4), tess_param(g, "table", 8, 16, TESS_ONE), NULL);
+    tess_tensor *w = tess_param(g, "w", 16, 16, TESS_ONE), *before = tess_linear(x, w, NULL);
+    tess_block(g, "block");
+    tess_tensor *y = tess_linear(before, w, NULL);
+    tess_tensor *logits = tess_linear(y, tess_param(g, "router", 4, 16, TESS_ONE), NULL);
+    CHECK(tess_route(logits, 2, true, NULL) != NULL);
+    tess_block_end(g);
+    tess_tensor *head = tess_linear(y, w, NULL);
+    CHECK(y->producer->fp8 && !before->producer->fp8 && !logits->producer->fp8 && !head->producer->fp8);
+    tess_graph_free(g);
+}
+
 /* Blocks of a GPT, three row tiles, two micro-batches, both orders, with and without recomputation. */
 TEST(every_gelu_of_a_gpt)
 {

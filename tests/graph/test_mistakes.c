@@ -366,13 +366,20 @@ TEST(sizes_that_overflow)
     many.micro = -3;
     WRONG(tess_step_new(x, &many, &s), "micro -3");
     tess_graph_free(b.g);
-    static const tess_graph_conf confs[] = {
-        {.dtype = TESS_I32},      {.dtype = (tess_dtype)9}, {.tile_rows = -1},
-        {.loss_rows = INT64_MAX}, {.loss_align = -1},       {.loss_align = 5000},
-        {.grid = {.data = -2}},   {.grid = {.rank = 1}},    {.grid = {.data = 1 << 30}}};
+    static const tess_graph_conf confs[] = {{.dtype = TESS_I32},
+                                            {.dtype = (tess_dtype)9},
+                                            {.tile_rows = -1},
+                                            {.loss_rows = INT64_MAX},
+                                            {.loss_align = -1},
+                                            {.loss_align = 5000},
+                                            {.fp8 = true},
+                                            {.dtype = TESS_F16, .fp8 = true},
+                                            {.grid = {.data = -2}},
+                                            {.grid = {.rank = 1}},
+                                            {.grid = {.data = 1 << 30}}};
     for (size_t k = 0; k < sizeof confs / sizeof confs[0]; k++) {
         g = tess_graph_new(&confs[k]);
-        refused(g, tess_input(g, "ids", 2, 2), k < 6 ? "graph: " : "grid: ");
+        refused(g, tess_input(g, "ids", 2, 2), k < 8 ? "graph: " : "grid: ");
     }
 }
 

@@ -141,6 +141,34 @@ TEST(codes_have_the_same_bits)
 #undef ALL
 }
 
+/* Scales are those of row tiles, and of tiles of weights: caps, a disk, recomputation, stages and pipelines cut none.
+ * Of a family with a router, too, whose choices are those of bf16 numbers. */
+TEST(products_of_8_bits_have_the_same_bits)
+{
+#define FP8 "train", "run.json", "bf16.enabled=true", "fp8.enabled=true", "data.valid=" MODEL "tokens.bin"
+    static const char *const families[] = {"mistral", "mixtral"};
+    for (int k = 0; k < 2; k++) {
+        setup(families[k]);
+        CHECK_EQ(mkdir("swap", 0700), 0);
+        DONE("train", "run.json", "bf16.enabled=true", "output=plain");
+        DONE(FP8, "output=one");
+        CHECK_HAS(ran.err, "fp8.enabled: no CPU multiplies 8 bits");
+        CHECK(!same_file(fmt("one%s", weights), fmt("plain%s", weights)));
+        DONE(FP8, "memory.cpu=24MiB", "memory.path=swap", "zero_optimization.offload_optimizer.device=nvme");
+        CHECK(same_file(fmt("out%s", weights), fmt("one%s", weights)));
+        DONE(FP8, "activation_checkpointing.enabled=true", "checkpoint.dir=ck", "checkpoint.every=2", "steps=2");
+        DONE(FP8, "checkpoint.dir=ck", "--resume");
+        CHECK(same_file(fmt("out%s", weights), fmt("one%s", weights)));
+        DONE_RANKS(2, FP8, "zero_optimization.stage=3", "zero_optimization.stage3_param_persistence_threshold=0");
+        CHECK(same_file(fmt("out%s", weights), fmt("one%s", weights)));
+        DONE_RANKS(2, FP8, "parallel.pipeline=2", "parallel.schedule=zb-h1");
+        CHECK(same_file(fmt("out%s", weights), fmt("one%s", weights)));
+        DONE_RANKS(2, FP8, "parallel.tensor=2"); /* other tiles of w, other scales */
+        CHECK(!same_file(fmt("out%s", weights), fmt("one%s", weights)));
+    }
+#undef FP8
+}
+
 TEST(states_shared_out_have_the_same_bits)
 {
     char out[64], one[64];

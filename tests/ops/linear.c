@@ -1,11 +1,12 @@
 /* linear: layers and tiles of them, with and without a bias, += and =. */
-#include "tests/ops/ops.h"
+#include "tests/ops/fp8.h"
 
 static void forward(tess_linear_arg a, tess_dtype t)
 {
     const double *x = op_in("x", a.rows * a.in, t, 1), *w = op_matrix("w", a.out * a.in, t, a.w, 1);
     double *y = op_out("y", a.rows * a.ld, t, true);
     const double *b = a.bias ? op_in("b", a.out, TESS_F32, 1) : NULL;
+    if (a.fp8) x = op_fp8(x, a.rows, a.in, a.in, 3), w = op_fp8(w, a.out, a.in, a.in, 3);
     for (int64_t r = 0; r < a.rows && op_expects; r++)
         for (int64_t o = 0; o < a.out; o++)
             y[r * a.ld + a.col + o] = op_dot(x + r * a.in, 1, w + o * a.in, 1, a.in) + (b ? b[o] : 0);
@@ -16,8 +17,10 @@ static void backward_input(tess_linear_arg a, tess_dtype t)
 {
     const double *dy = op_in("dy", a.rows * a.ld, t, 1), *w = op_matrix("w", a.out * a.in, t, a.w, 1);
     double *dx = op_out("dx", a.rows * a.in, a.sum ? TESS_F32 : t, a.acc);
+    dy += a.col;
+    if (a.fp8) dy = op_fp8(dy, a.rows, a.out, a.ld, 2), w = op_fp8(w, a.out, a.in, a.in, 3);
     for (int64_t i = 0; i < a.rows * a.in && op_expects; i++)
-        dx[i] += op_dot(dy + i / a.in * a.ld + a.col, 1, w + i % a.in, a.in, a.out);
+        dx[i] += op_dot(dy + i / a.in * a.ld, 1, w + i % a.in, a.in, a.out);
     op_run(&tess_linear_backward_input[t], &a);
 }
 
@@ -29,10 +32,12 @@ static void backward_weight(tess_linear_arg a, int64_t row, tess_dtype t)
     double *dw = op_out("dw", a.out * a.in, TESS_F32, a.acc);
     double *db = a.bias ? op_out("db", a.out, TESS_F32, a.acc_bias) : NULL;
     a.row = row;
+    dy += a.col, x += row * a.in;
+    const double *few = a.fp8 ? op_fp8(dy, a.rows, a.out, a.ld, 2) : dy; /* db is the sum of all bits */
+    if (a.fp8) x = op_fp8(x, a.rows, a.in, a.in, 3);
     for (int64_t o = 0; o < a.out && op_expects; o++) {
-        for (int64_t i = 0; i < a.in; i++)
-            dw[o * a.in + i] += op_dot(dy + a.col + o, a.ld, x + row * a.in + i, a.in, a.rows);
-        if (db) db[o] += op_dot(dy + a.col + o, a.ld, ones, 1, a.rows);
+        for (int64_t i = 0; i < a.in; i++) dw[o * a.in + i] += op_dot(few + o, a.ld, x + i, a.in, a.rows);
+        if (db) db[o] += op_dot(dy + o, a.ld, ones, 1, a.rows);
     }
     op_run(&tess_linear_backward_weight[t], &a);
 }
@@ -93,6 +98,27 @@ static void quantized(void)
         }
 }
 
+/* Numbers of 8 bits: sides of multiples of 16, which a GPU has codes for, and others; all at once, and in pieces of 32
+ * rows and columns, as what a GPU's room has for more. */
+static void of_8_bits(void)
+{
+    static const int64_t shape[][5] = {
+        {64, 48, 128, 128, 0}, {96, 160, 48, 80, 16}, {37, 20, 67, 91, 16}, {160, 80, 96, 96, 0}, {70, 72, 40, 40, 0}};
+    for (size_t k = 0; k < sizeof shape / sizeof *shape; k++)
+        for (int way = 0; way < 8; way++) {
+            const int64_t *s = shape[k];
+            tess_linear_arg a = {s[0], s[1], s[2], s[3], s[4], .acc = way & 2, .acc_bias = way & 2, .sum = way & 1};
+            const size_t some = way & 4 ? 4 * 32 : 0;
+            a.fp8 = true, a.bias = way & 1;
+            op_room = some ? 256 * (a.bias ? 2 : 1) + some * (size_t)a.in : 0;
+            forward(a, TESS_BF16);
+            op_room = some ? 256 + some * (size_t)a.out : 0;
+            backward_input(a, TESS_BF16);
+            op_room = some && !a.bias ? 256 + some * (size_t)a.rows : 0;
+            backward_weight(a, way & 2 ? 3 : 0, TESS_BF16);
+        }
+}
+
 /* More rows than a GPU's block sums of a column. */
 static void many_rows(void)
 {
@@ -106,6 +132,7 @@ OP_TASKS(linear)
     layers();
     few_rows();
     quantized();
+    of_8_bits();
     many_rows();
 }
 

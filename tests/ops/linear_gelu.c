@@ -1,5 +1,5 @@
 /* A linear and a gelu as one task. */
-#include "tests/ops/ops.h"
+#include "tests/ops/fp8.h"
 
 /* By tanh or by erf; its slope by a difference. */
 static double gelu(double x, int kind)
@@ -19,6 +19,7 @@ static void forward(tess_linear_gelu_arg a, tess_dtype t)
     double *pre = op_out("pre", rows * out, t, false), *y = op_out("y", rows * out, t, false);
     const double *b = a.linear.bias ? op_in("b", out, TESS_F32, 1) : NULL;
     a.gelu.n = rows * out;
+    if (a.linear.fp8) x = op_fp8(x, rows, in, in, 3), w = op_fp8(w, out, in, in, 3);
     for (int64_t i = 0; i < rows * out && op_expects; i++) {
         pre[i] = op_dot(x + i / out * in, 1, w + i % out * in, 1, in) + (b ? b[i % out] : 0);
         y[i] = gelu(pre[i], a.gelu.kind);
@@ -33,6 +34,7 @@ static void backward(tess_linear_gelu_arg a, tess_dtype t)
     const double *pre = op_in("pre", rows * in, t, 2);
     double *dpre = op_out("dpre", rows * in, t, false);
     a.gelu.n = rows * in;
+    if (a.linear.fp8) dy = op_fp8(dy, rows, out, out, 2), w = op_fp8(w, out, in, in, 3);
     for (int64_t i = 0; i < rows * in && op_expects; i++)
         dpre[i] = op_dot(dy + i / in * out, 1, w + i % in, in, out) * slope(pre[i], a.gelu.kind);
     op_run(&tess_gelu_linear_backward[t], &a);
@@ -59,5 +61,14 @@ OP_TASKS(linear_gelu)
         a.linear = (tess_linear_arg){40, 192, 64, 64, .w = a.linear.w};
         op_room = way & 2 ? 64 * 64 * tess_dtype_size(t) : 0;
         backward(a, t);
+    }
+    for (int way = 0; way < 12; way++) { /* of 8 bits, all at once and in pieces of 32 rows and columns */
+        const int64_t out = way % 3 ? 96 : 40;
+        tess_linear_gelu_arg a = {{80, 64, out, out, .bias = way & 1, .fp8 = true}, {.kind = TESS_GELU_TANH}};
+        op_room = way & 2 ? 512 + 4 * 32 * 64 : 0;
+        forward(a, TESS_BF16);
+        a.linear.bias = false;
+        op_room = way & 2 ? 256 + 4 * 32 * (size_t)out : 0;
+        backward(a, TESS_BF16);
     }
 }

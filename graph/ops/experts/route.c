@@ -86,5 +86,6 @@ tess_tensor *tess_route(tess_tensor *logits, int64_t chosen, bool normalised, te
 
 tess_tensor *tess_route_scored(tess_tensor *logits, tess_tensor *bias, tess_tensor *bounds, tess_route_conf conf)
 {
+    if (logits && logits->producer) logits->producer->fp8 = false; /* a choice takes all bits that there are */
     return tess_node_add(&tess_op_route, (tess_tensor *[]){logits, bounds, bias}, INPUTS, &conf, sizeof conf);
 }

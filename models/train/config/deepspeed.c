@@ -199,6 +199,12 @@ static tess_status resolve_half(tess_config *c)
         tess_note("%s: %s.enabled: runs in bf16, which takes as much memory and needs no loss scaling", c->file, name);
     if (name) c->bf16.enabled = true;
     c->amp.enabled = c->torch_autocast.enabled = false; /* what is in force is bf16 */
+    if (c->fp8.enabled && !c->bf16.enabled)
+        REFUSE(c, "fp8.enabled", "true, but matrices are in %s, and bf16 is rounded to 8 bits (%s)",
+               c->fp16.enabled ? "fp16" : "fp32", "bf16.enabled=true");
+    if (c->fp8.enabled && c->lora.base)
+        REFUSE(c, "fp8.enabled", "true, but lora.base holds matrices in codes of its own (%s)",
+               "lora.base=\"as stored\"");
     return TESS_OK;
 }
 

@@ -17,6 +17,7 @@ static const char *const about[][2] = {
     {"scheduler", "how the learning rate moves"},
     {"bf16", "half precision"},
     {"fp16", "half precision with a scaled loss"},
+    {"fp8", "products of 8 bits, in bf16"},
     {"amp", "half precision, which is bf16 here"},
     {"torch_autocast", "half precision, which is bf16 here"},
     {"data_types", "what gradients are summed in"},

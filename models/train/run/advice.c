@@ -37,6 +37,11 @@ void tess_run_say_dtype(const tess_run *r, const tess_holds *p)
 {
     const tess_config *c = r->c;
     tess_yardstick y;
+    if (c->fp8.enabled) {
+        if (!tess_rank() && tess_gpus() == 0)
+            tess_note("fp8.enabled: no CPU multiplies 8 bits: it gives what a GPU would, and saves no time here");
+        return;
+    }
     if (tess_rank() || tess_gpus() > 0 || c->fp16.enabled || !tess_yardstick_known(&y)) return;
     const bool half = c->bf16.enabled;
     const double now = y.matrix_rate[half ? TESS_BF16 : TESS_F32], then = y.matrix_rate[half ? TESS_F32 : TESS_BF16];

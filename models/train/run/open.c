@@ -89,6 +89,7 @@ static tess_status settle_import(tess_run *r)
                    {c->preference.loss, "preference.loss", "its loss is its own"},
                    {c->neftune_noise_alpha > 0, "neftune_noise_alpha", "noise on its embeddings is not supported"},
                    {c->lora.r > 0 || c->lora.from, "lora", "it has no linears by name"},
+                   {c->fp8.enabled, "fp8", "its products are in bf16"},
                    {tess_run_save_dtype(r) != TESS_SAVE_FP32, "save_dtype", "it is written in fp32"}};
     char where[512];
     for (size_t k = 0; k < sizeof refused / sizeof *refused; k++) {
@@ -131,6 +132,7 @@ static tess_status open_run(const tess_config *c, int rank, int64_t among, tess_
     tess_model_store_as(r->model, tess_run_save_dtype(r));
     if (!tess_model_batch(r->model)) TESS_TRY(open_tokenizer(r));
     tess_graph_conf conf = {.dtype = r->dtype,
+                            .fp8 = c->fp8.enabled,
                             .grid = r->grid,
                             .tile_rows = c->tiles.rows,
                             .tile_elements = c->tiles.elements,
