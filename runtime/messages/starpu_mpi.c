@@ -11,14 +11,20 @@
  * what it is announced in one table, by peer and tag, and takes the one for the other where both ranks send by the same
  * tag (tests/mpi/starpu_mpi_tags.c).
  *
- * Its thread asks MPI about every request without a pause, as long as a receive is pending, which is nearly always.
- * Between the rounds it rests here, as our own thread does: its MPI_Test comes by profile.c. */
+ * Its thread asks MPI about every request without a pause, as long as a receive is pending, with its lock held where it
+ * asks for envelopes: whoever hands something over waits long for that lock, as long as both want the same core. So one
+ * request stands, of a byte that this rank receives from itself: MPI_Test, which comes by mpi_calls.c, says that it has
+ * not come. StarPU-MPI's thread asks for it once a round, without its lock: there it hands over what is to be carried,
+ * so that it is the only one to call StarPU-MPI, and rests, as our own thread does. Where the program has such
+ * functions of MPI for itself the byte comes, and whoever has a message hands it over. */
 #include "runtime/messages/messages.h"
 #include "runtime/messages/mpi_calls_impl.h"
 #include "runtime/ranks/ranks.h"
 #include <pthread.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifdef TESS_HAVE_STARPU_MPI
 #include <starpu_mpi.h>
@@ -30,15 +36,20 @@ struct window {
 };
 
 static struct {
-    atomic_int handing;    /* threads that wait for StarPU-MPI to take what they give it */
-    atomic_bool stops;     /* nothing is under way any more */
-    MPI_Errhandler failed; /* of our communicator */
+    pthread_mutex_t lock;
+    tess_exchange *ready, **last; /* not handed over */
+    atomic_uint under_way;        /* taken, and not ended */
+    atomic_bool stops;            /* nothing is under way any more */
+    MPI_Errhandler failed;        /* of our communicator */
+    char byte[2];                 /* goes from the first to the second */
+    _Atomic(const void *) stands; /* the request of the second */
+    struct window of_byte[2];
+    atomic_bool stood, came;
     /* Its thread's own: */
-    const void *first; /* request of a round */
-    bool detached;     /* one was tested since the last envelope */
+    bool moves; /* something has, in this round */
     unsigned news;
     double moved;
-} mpi;
+} mpi = {.lock = PTHREAD_MUTEX_INITIALIZER, .last = &mpi.ready};
 
 static const char *name(void)
 {
@@ -58,28 +69,6 @@ static bool is_its_thread(void)
     return is == YES;
 }
 
-/* A round ends where the request comes again that it began with. Envelopes are asked for with StarPU-MPI's lock held,
- * which whoever hands something over waits for: it rests there only where there is no other request to rest at, and
- * never while a message is handed over. */
-static void tested(const void *request, bool envelope, bool ended)
-{
-    if (!is_its_thread()) return;
-    const unsigned news = tess_rest_news();
-    const bool passes = envelope && mpi.detached;
-    mpi.detached = !envelope;
-    if (ended || news != mpi.news || atomic_load(&mpi.handing) > 0) {
-        mpi.moved = tess_seconds();
-        mpi.news = news;
-        mpi.first = NULL;
-    } else if (passes) {
-        if (mpi.first == request) mpi.first = NULL;
-    } else if (!mpi.first) {
-        mpi.first = request;
-    } else if (mpi.first == request) {
-        tess_rest(news, tess_seconds() - mpi.moved);
-    }
-}
-
 /* At its end StarPU-MPI waits for all ranks, and none of ours need come there: one that fails stops alone, and says so
  * to the others afterwards. Nothing is under way then. The next start is all ranks'. */
 static bool leaves_out_barrier(void)
@@ -93,7 +82,10 @@ static void sent(MPI_Comm comm, int to)
     if (comm == tess_messages_comm) tess_bell_ring(to);
 }
 
-static const tess_mpi_profile profile = {tested, sent, leaves_out_barrier};
+static void received(const void *to, const void *request)
+{
+    if (to == &mpi.byte[1]) atomic_store(&mpi.stands, request);
+}
 
 /* ---- messages ---- */
 
@@ -101,6 +93,7 @@ static void ended_one(tess_exchange *e)
 {
     if (atomic_fetch_sub(&e->left, 1) > 1) return;
     free(e->own);
+    atomic_fetch_sub(&mpi.under_way, 1);
     tess_exchange_ended(e);
 }
 
@@ -109,14 +102,22 @@ static void ended(void *window)
     struct window *w = window;
     starpu_data_unregister_submit(w->handle);
     if (w->from >= 0) tess_bell_ring(w->from);
-    ended_one(w->of);
+    if (w->of)
+        ended_one(w->of);
+    else if (w == &mpi.of_byte[1])
+        atomic_store(&mpi.came, true);
+}
+
+static void open_window(struct window *w, void *data, size_t bytes)
+{
+    starpu_variable_data_register(&w->handle, STARPU_MAIN_RAM, (uintptr_t)data, bytes);
+    starpu_data_set_sequential_consistency_flag(w->handle, 0);
 }
 
 static void hand(struct window *w, const tess_span *s, uint64_t nth, char *data, size_t bytes)
 {
     const starpu_mpi_tag_t tag = 2 * (starpu_mpi_tag_t)nth + (s->sends == (s->peer > tess_rank()));
-    starpu_variable_data_register(&w->handle, STARPU_MAIN_RAM, (uintptr_t)data, bytes);
-    starpu_data_set_sequential_consistency_flag(w->handle, 0);
+    open_window(w, data, bytes);
     if (s->sends)
         starpu_mpi_issend_detached_prio(w->handle, s->peer, tag, -(int)w->of->task->order, tess_messages_comm, ended,
                                         w);
@@ -124,7 +125,7 @@ static void hand(struct window *w, const tess_span *s, uint64_t nth, char *data,
         starpu_mpi_irecv_detached(w->handle, s->peer, tag, tess_messages_comm, ended, w);
 }
 
-static void take(tess_exchange *e)
+static void begin(tess_exchange *e)
 {
     const tess_message_arg *m = e->message;
     unsigned runs = 0;
@@ -133,8 +134,6 @@ static void take(tess_exchange *e)
     struct window *w = tess_alloc((runs + 1) * sizeof *w);
     e->own = w;
     e->left = runs + 1; /* it does not end while some are yet to be handed over */
-    atomic_fetch_add(&mpi.handing, 1);
-    tess_rest_end();
     for (unsigned i = 0; i < m->spans; i++)
         for (size_t at = 0; at < m->span[i].bytes; at += TESS_RUN_BYTES, w++) {
             const size_t left = m->span[i].bytes - at;
@@ -143,10 +142,62 @@ static void take(tess_exchange *e)
             hand(w, &m->span[i], e->nth[i], tess_exchange_data(e, &m->span[i]) + at,
                  left < TESS_RUN_BYTES ? left : TESS_RUN_BYTES);
         }
-    atomic_fetch_sub(&mpi.handing, 1);
-    tess_rest_end();
     ended_one(e);
 }
+
+static void take(tess_exchange *e)
+{
+    atomic_fetch_add(&mpi.under_way, 1);
+    if (atomic_load(&mpi.came)) {
+        begin(e);
+        return;
+    }
+    e->next = NULL;
+    pthread_mutex_lock(&mpi.lock);
+    *mpi.last = e;
+    mpi.last = &e->next;
+    pthread_mutex_unlock(&mpi.lock);
+    tess_rest_end();
+}
+
+/* A round of its thread, which holds no lock here. */
+static void turn(void)
+{
+    enum { LONG_US = 500000 };
+    pthread_mutex_lock(&mpi.lock);
+    tess_exchange *ready = mpi.ready;
+    mpi.ready = NULL;
+    mpi.last = &mpi.ready;
+    pthread_mutex_unlock(&mpi.lock);
+    if (ready || mpi.moves)
+        mpi.moved = tess_seconds();
+    else if (atomic_load(&mpi.under_way) == 0)
+        tess_bell_rest(mpi.news, LONG_US);
+    else
+        tess_rest(mpi.news, tess_seconds() - mpi.moved);
+    mpi.moves = false;
+    mpi.news = tess_rest_news();
+    for (tess_exchange *e = ready, *next; e; e = next) {
+        next = e->next;
+        begin(e);
+    }
+}
+
+/* Returns whether the request is to be tested at all. */
+static bool tests(const void *request)
+{
+    if (request != atomic_load(&mpi.stands) || atomic_load(&mpi.stops)) return true;
+    atomic_store(&mpi.stood, true);
+    turn();
+    return false;
+}
+
+static void tested(bool has_ended)
+{
+    if (has_ended && is_its_thread()) mpi.moves = true;
+}
+
+static const tess_mpi_profile profile = {tests, tested, sent, received, leaves_out_barrier};
 
 /* ---- start and stop ---- */
 
@@ -166,13 +217,24 @@ static bool start(unsigned lanes, unsigned *node)
     (void)lanes; /* it keeps to no order */
     *node = STARPU_MAIN_RAM;
     atomic_store(&mpi.stops, false);
-    mpi.first = NULL;
-    mpi.detached = false;
+    atomic_store(&mpi.stands, NULL);
+    atomic_store(&mpi.stood, false);
+    atomic_store(&mpi.came, false);
     mpi.moved = tess_seconds();
     tess_mpi_profile_set(&profile);
     TESS_ASSERT(!starpu_mpi_init_comm(NULL, NULL, 0, tess_messages_comm));
     MPI_Comm_create_errhandler(failed, &mpi.failed); /* StarPU-MPI has set another */
     MPI_Comm_set_errhandler(tess_messages_comm, mpi.failed);
+    for (int k = 0; k < 2; k++) {
+        mpi.of_byte[k] = (struct window){.from = -1};
+        open_window(&mpi.of_byte[k], &mpi.byte[k], 1);
+    }
+    /* No issend: by the same tag a rank would take its own announcement for another's. */
+    starpu_mpi_irecv_detached(mpi.of_byte[1].handle, tess_rank(), INT64_MAX, tess_messages_comm, ended,
+                              &mpi.of_byte[1]);
+    starpu_mpi_isend_detached(mpi.of_byte[0].handle, tess_rank(), INT64_MAX, tess_messages_comm, ended,
+                              &mpi.of_byte[0]);
+    while (!atomic_load(&mpi.stood) && !atomic_load(&mpi.came)) usleep(50);
     return true;
 }
 

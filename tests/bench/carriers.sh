@@ -5,6 +5,8 @@
 # compute, the most memory of a rank, and the processor's seconds of all ranks.
 #
 #     tests/bench/carriers.sh [BUILD DIR [TURNS [STEPS [CARRIER ...]]]]     5, 6, starpu_mpi mpi
+#
+# LENGTH is that of the sequences, 512: where cores are slow 64 makes as much of messages beside the compute.
 set -eu
 build=$(realpath "${1:-build}") turns=${2:-5} steps=${3:-6}
 shift $(($# < 3 ? $# : 3))
@@ -22,7 +24,7 @@ compare() {
     for ((turn = 0; turn < turns; turn++)); do
         for carrier in "${carriers[@]}"; do
             TIMEFORMAT='cpu %U %S'
-            { time mpirun -n 2 "$build/tools/tessera" bench "$model" bf16.enabled=true zero_optimization.stage=3 data.seq_length=512 \
+            { time mpirun -n 2 "$build/tools/tessera" bench "$model" bf16.enabled=true zero_optimization.stage=3 data.seq_length="${LENGTH:-512}" \
                 train_batch_size=4 train_micro_batch_size_per_gpu=1 parallel.carrier="$carrier" --steps "$steps" >"$out/one" 2>"$out/err"; } 2>"$out/time" ||
                 { cat "$out/err"; exit 1; }
             awk -v c="$carrier" '/^a step of/ { s = $4 } /hidden/ { sub(/.* step, /, ""); h = $1 + 0 } /^peak memory of the process/ { m = $6 " " $7 } /^cpu/ { u = $2 + $3 }
