@@ -73,4 +73,6 @@ double emulated_dry_now(void);
 /* Returns whether that moment is past, or waits for it. */
 bool emulated_dry_past(double when);
 void emulated_dry_wait(double when);
+/* Rests where something was asked for that has not come. */
+void emulated_dry_rest(void);
 #endif

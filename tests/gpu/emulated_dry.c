@@ -84,6 +84,14 @@ void emulated_dry_wait(double when)
         if (left > 200e-6) usleep((unsigned)(left * 1e6) - 100);
 }
 
+/* Many ranks share the cores that are here, and a worker asks without a pause: where it rests for a microsecond of the
+ * emulated machine the others can run. */
+void emulated_dry_rest(void)
+{
+    enum { LEAST_US = 64 }; /* the kernel rests no shorter */
+    if (dry.slow >= LEAST_US) usleep((unsigned)dry.slow);
+}
+
 /* So many seconds of one way, behind what it has to do and not before `from`; returns when they have gone by. */
 static double take_way(int way, double from, double seconds)
 {

@@ -686,6 +686,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     if (emulated_dry() && event->on) settle(event->on);
     const bool is = emulated_dry() ? emulated_dry_past(event->at) : event->reached == event->recorded;
     pthread_mutex_unlock(&lock);
+    if (!is && emulated_dry()) emulated_dry_rest();
     return is ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
