@@ -22,7 +22,8 @@ enum { STEPS = 10 };
 #endif
 static int small_runs; /* of 2 steps */
 static const char *config = "run";
-#define IMPORTED TESS_FIXTURES "/imported/"
+#define EIGHT_BITS "bf16.enabled=true fp8.enabled=true"
+#define IMPORTED   TESS_FIXTURES "/imported/"
 static char dir[] = "/tmp/tessera-gpu-XXXXXX";
 
 /* Writes the configuration and some text; every call trains in its own output directory. */
@@ -118,6 +119,9 @@ TEST(losses_are_the_cpus)
     train("gpu16", "", "bf16.enabled=true", &gpu);
     train("cpu16", "STARPU_NCUDA=0", "bf16.enabled=true", &cpu);
     compare(&gpu, &cpu, 2e-2);
+    train("gpu8", "", EIGHT_BITS, &gpu);
+    train("cpu8", "STARPU_NCUDA=0", EIGHT_BITS, &cpu);
+    compare(&gpu, &cpu, 2e-2);
 }
 
 /* Networks of generic ops, some of which have no body for a GPU. */
@@ -170,15 +174,15 @@ TEST(the_same_bits)
         {"", "zero_optimization.offload_optimizer.device=cpu zero_optimization.offload_optimizer.ratio=0.5"},
         {"STARPU_NCPU=2",
          "memory.gpu=115MiB memory.cpu=48MiB memory.path="}}; /* the cap has no room for more workers' */
-    for (int bf16 = 0; bf16 < 2; bf16++) {
+    static const char *const bits[] = {"", "bf16.enabled=true", EIGHT_BITS};
+    for (int few = 0; few < 3; few++) {
         char set[200];
-        train("first", "", bf16 ? "bf16.enabled=true" : "", &first);
+        train("first", "", bits[few], &first);
         for (size_t k = 0; k < sizeof how / sizeof *how; k++) {
-            if (bf16 && k % 2 == 0) continue; /* the odd ones have all tiers */
-            snprintf(set, sizeof set, "%s%s %s", how[k][1], strstr(how[k][1], "path") ? dir : "",
-                     bf16 ? "bf16.enabled=true" : "");
+            if (few && k % 2 == 0) continue; /* the odd ones have all tiers */
+            snprintf(set, sizeof set, "%s%s %s", how[k][1], strstr(how[k][1], "path") ? dir : "", bits[few]);
             char name[32];
-            snprintf(name, sizeof name, "way%zu%s", k + 1, bf16 ? "_bf16" : "");
+            snprintf(name, sizeof name, "way%zu_%d", k + 1, few);
             train(name, how[k][0], set, &again);
             compare(&again, &first, 0);
         }
