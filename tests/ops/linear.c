@@ -102,6 +102,7 @@ static void quantized(void)
  * rows and columns, as what a GPU's room has for more. */
 static void of_8_bits(void)
 {
+    const uint64_t dice = op_dice; /* what other ops draw stays what it was */
     static const int64_t shape[][5] = {
         {64, 48, 128, 128, 0}, {96, 160, 48, 80, 16}, {37, 20, 67, 91, 16}, {160, 80, 96, 96, 0}, {70, 72, 40, 40, 0}};
     for (size_t k = 0; k < sizeof shape / sizeof *shape; k++)
@@ -117,6 +118,7 @@ static void of_8_bits(void)
             op_room = some && !a.bias ? 256 + some * (size_t)a.rows : 0;
             backward_weight(a, way & 2 ? 3 : 0, TESS_BF16);
         }
+    op_dice = dice;
 }
 
 /* More rows than a GPU's block sums of a column. */

@@ -62,6 +62,7 @@ OP_TASKS(linear_gelu)
         op_room = way & 2 ? 64 * 64 * tess_dtype_size(t) : 0;
         backward(a, t);
     }
+    const uint64_t dice = op_dice;       /* what other ops draw stays what it was */
     for (int way = 0; way < 12; way++) { /* of 8 bits, all at once and in pieces of 32 rows and columns */
         const int64_t out = way % 3 ? 96 : 40;
         tess_linear_gelu_arg a = {{80, 64, out, out, .bias = way & 1, .fp8 = true}, {.kind = TESS_GELU_TANH}};
@@ -71,4 +72,5 @@ OP_TASKS(linear_gelu)
         op_room = way & 2 ? 256 + 4 * 32 * (size_t)out : 0;
         backward(a, TESS_BF16);
     }
+    op_dice = dice;
 }
