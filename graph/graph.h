@@ -50,8 +50,10 @@ const char *tess_graph_sections(const tess_graph *g);
 void tess_graph_own_experts(tess_graph *g, int64_t micros);
 /* Returns what goes between ranks that own the experts, or NULL, in the same way. */
 const char *tess_graph_experts(const tess_graph *g);
-/* Returns the sum of n numbers from 1 to 10000 with commas between, or 0 where the text is something else. */
-int64_t tess_shares_sum(const char *shares, int n);
+/* Returns the sum of n numbers from 1 to 10000 with commas between, or 0 where the text is something else. They are
+ * stored in each[n], which may be NULL. */
+int64_t tess_shares_sum(const char *shares, int n, int64_t *each);
+enum { TESS_FEW_SLICES = 16 }; /* that a parameter's tile has on more ranks, if it is not large */
 /* Returns the time in which sections of a pipeline have nothing to do, in a step of `micros` micro-batches, as a part
  * of the time in which they have, where each has as much to do and a backward pass takes as long as two forward passes.
  */

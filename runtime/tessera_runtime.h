@@ -272,6 +272,8 @@ typedef struct tess_grid {
     bool gradient_codes; /* those of matrices go in TESS_INT8; each rank keeps what its own lack for the next time */
     bool weight_codes;   /* stage 3: so go weights that are gathered, and every rank uses what the codes stand for */
     int stage;           /* ZeRO's stage: 1 shards the optimizer's states over data, 2 gradients too, 3 weights too */
+    const char *states;  /* stages 1 to 3: what part of that each of at most 16 ranks of `data` has, a number for each
+                            with commas between, such as "3,1"; NULL: all have as much. Borrowed while the graph lives */
     int group;           /* consecutive ranks of `data` that share what a stage shards, each group by itself (MiCS);
                             0: all do */
     bool copies;         /* stage 3: all share, and each group has a copy of gathered weights until the step's end,

@@ -133,6 +133,24 @@ tess_status tess_check_sizes(const tess_node *n)
 
 /* ---- configurations ---- */
 
+static tess_status check_states(const tess_grid *g)
+{
+    const int data = g->data ? g->data : 1;
+    const char *what =
+        g->stage == 0            ? "ZeRO's stage 0, where each rank has all states (1)"
+        : data > TESS_FEW_SLICES ? "more than 16 data-parallel ranks (16)"
+        : g->group && g->group < data
+            ? "groups of ranks, by hpZ or MiCS (zero_hpz_partition_size and mics_shard_size at their presets)"
+            : NULL;
+    if (what) return tess_error(TESS_INVALID, "states", "\"%s\", which is not there for %s", g->states, what);
+    if (!tess_shares_sum(g->states, data, NULL))
+        return tess_error(TESS_INVALID, "states",
+                          "\"%s\", expected %d numbers from 1 to 10000 with commas between, one for each data-parallel "
+                          "rank, or measured",
+                          g->states, data);
+    return TESS_OK;
+}
+
 static tess_status check_grid(const tess_grid *g)
 {
     if (g->data < 0 || g->pipeline < 0 || g->tensor < 0 || g->interleave < 0 || g->stage < 0 || g->stage > 3)
@@ -153,6 +171,7 @@ static tess_status check_grid(const tess_grid *g)
     if (g->schedule != TESS_1F1B && g->interleave > (g->schedule == TESS_ZB_V ? 2 : 1))
         return tess_error(TESS_INVALID, "grid", "%d chunks a stage (a zero-bubble order cuts the stages itself)",
                           g->interleave);
+    if (g->states) TESS_TRY(check_states(g));
     int64_t size = 1;
     const int part[] = {g->data, g->pipeline, g->tensor};
     for (int k = 0; k < 3; k++) {

@@ -43,10 +43,12 @@ struct tess_graph {
     int maps;                     /* pieces that the program has mapped or borrowed */
     tess_step *steps;             /* the list of its steps */
     tess_graph *sharers, *sharer; /* the list of graphs that share its parameters; the next in the list it is in */
-    bool owned;                   /* places of the data dimension own the experts, some each; then */
-    bool rows_go;                 /* rows go to them, in place of weights to the rows */
-    int64_t expert_micros;        /* micro-batches of a place in a step; 0: rows cannot go */
-    const char *going;            /* what goes, as a run says it, or NULL */
+    int64_t *state_part;          /* [data]: of what a stage shards, of state_parts; NULL: all have as much */
+    int64_t state_parts;
+    bool owned;            /* places of the data dimension own the experts, some each; then */
+    bool rows_go;          /* rows go to them, in place of weights to the rows */
+    int64_t expert_micros; /* micro-batches of a place in a step; 0: rows cannot go */
+    const char *going;     /* what goes, as a run says it, or NULL */
 };
 
 /* The values that an input may have, and the op that says so. */

@@ -35,7 +35,12 @@ tess_graph *tess_graph_new(const tess_graph_conf *conf)
         g->sharer = conf->share->sharers;
         conf->share->sharers = g;
     }
-    if (tess_check_conf(conf) != TESS_OK) tess_graph_fail(g);
+    if (tess_check_conf(conf) != TESS_OK)
+        tess_graph_fail(g);
+    else if (conf->grid.states) {
+        g->state_part = tess_arena_get(g->arena, (size_t)g->conf.grid.data * sizeof *g->state_part);
+        g->state_parts = tess_shares_sum(conf->grid.states, g->conf.grid.data, g->state_part);
+    }
     return g;
 }
 

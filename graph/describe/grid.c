@@ -4,7 +4,7 @@
 #include <string.h>
 
 enum {
-    FEW = 16,                /* slices of any tile: more ranks take turns, tile by tile, and none has more messages */
+    FEW = TESS_FEW_SLICES,   /* slices of any tile: more ranks take turns, tile by tile, and none has more messages */
     MOST = TESS_MOST_SLICES, /* of a large one, which all ranks then send and take a part of at the same time */
     LARGE = 1 << 16,         /* elements of such a slice at least */
     PARTS = 38               /* a tag's room for those of one rank */
@@ -20,7 +20,7 @@ static int64_t slices_for(int64_t data, int64_t elements)
     return slices;
 }
 
-int64_t tess_shares_sum(const char *shares, int n)
+int64_t tess_shares_sum(const char *shares, int n, int64_t *each)
 {
     enum { MOST = 10000 };
     int64_t sum = 0;
@@ -28,6 +28,7 @@ int64_t tess_shares_sum(const char *shares, int n)
         char *end;
         const long share = strtol(shares, &end, 10);
         if (end == shares || share < 1 || share > MOST || *end != (d + 1 < n ? ',' : 0)) return 0;
+        if (each) each[d] = share;
         sum += share;
         shares = end + 1;
     }
@@ -37,7 +38,7 @@ int64_t tess_shares_sum(const char *shares, int n)
 void tess_grid_share(const tess_grid *g, const tess_step_conf *c, int d, int64_t *first, int64_t *count)
 {
     const int64_t micro = c->micro > 0 ? c->micro : tess_grid_batches(g),
-                  sum = c->shares ? tess_shares_sum(c->shares, g->data) : 0;
+                  sum = c->shares ? tess_shares_sum(c->shares, g->data, NULL) : 0;
     *count = micro / tess_grid_batches(g);
     *first = *count * (d / g->sequence);
     if (!sum) return;
@@ -91,23 +92,28 @@ static void set_owners(const tess_grid *g, int64_t tile, int slices, tess_slice 
     }
 }
 
-/* Large models have many slices: nothing here takes a division for each. */
+/* Large models have many slices: nothing here takes a division for each, unless ranks have unequal parts. Of these each
+ * slice has a unit, and of the others as its owner's part is. */
 void tess_grid_slices(const tess_tensor *p, int64_t tile, tess_slices *out)
 {
     const int64_t unit = p->rank == 2 ? 1 : TESS_VECTOR_ROWS;
-    int64_t first, rows, units, row = 0, rest = 0;
+    int64_t first, rows, units, row = 0, rest = 0, parts = 0;
     int expert;
     tess_param_rows(p, tile, &first, &rows);
     const int n = out->n = slices_of(p, tile, rows, &units, &expert);
     const int64_t some = units / n, more = units % n;
+    for (int s = 0; s < n; s++) out->of[s].owner = expert;
+    if (expert < 0) set_owners(&p->g->conf.grid, p->held->tile[tile].index, n, out->of);
+    const int64_t *part = n > 1 && n == p->g->conf.grid.data ? p->g->state_part : NULL;
     for (int s = 0; s < n; s++) {
         const bool one = (rest += more) >= n;
-        const int64_t end = s + 1 < n ? row + (some + one) * unit : rows;
-        out->of[s] = (tess_slice){row, end - row, expert};
+        int64_t end = row + (some + one) * unit;
+        if (part) end = (s + 1 + (units - n) * (parts += part[out->of[s].owner]) / p->g->state_parts) * unit;
+        if (s + 1 == n) end = rows;
+        out->of[s].row = row, out->of[s].rows = end - row;
         row = end;
         if (one) rest -= n;
     }
-    if (expert < 0) set_owners(&p->g->conf.grid, p->held->tile[tile].index, n, out->of);
     for (out->own = n - 1; out->own >= 0 && out->of[out->own].owner != tess_grid_data(&p->g->conf.grid);) out->own--;
 }
 
@@ -130,10 +136,10 @@ static int common(int a, int b)
 }
 
 /* Tiles have their slices with FEW ranks in a row, or a multiple, which the next tile's follow. Of those a machine has
- * all or none, or it has only such. With groups no two ranks are taken for alike. */
+ * all or none, or it has only such. With groups, or unequal parts, no two ranks are taken for alike. */
 int tess_grid_alike(const tess_grid *g, int ranks_here)
 {
-    if (g->group && g->group < g->data) return g->data;
+    if ((g->group && g->group < g->data) || g->states) return g->data;
     const int alike = common(g->data, g->data > FEW ? FEW : g->data), near = tess_grid_near(g, ranks_here);
     return alike % near && near % alike ? common(alike, near) : alike;
 }

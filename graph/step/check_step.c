@@ -59,7 +59,7 @@ static tess_status check_local(const tess_graph *g, const tess_step_conf *c)
 static tess_status check_shares(const tess_graph *g, const tess_step_conf *c, int64_t micro)
 {
     const tess_grid *grid = &g->conf.grid;
-    const int64_t sum = tess_shares_sum(c->shares, grid->data);
+    const int64_t sum = tess_shares_sum(c->shares, grid->data, NULL);
     const char *what = grid->stage == 3 && grid->data > 1
                            ? "ZeRO's stage 3, whose weights all ranks gather together (2)"
                        : grid->pipeline * grid->sequence > 1 ? "parallel.pipeline or .sequence (1)"

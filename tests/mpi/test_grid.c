@@ -501,6 +501,62 @@ TEST(groups_of_ranks_give_the_same_bits)
     tess_stop();
 }
 
+/* The d-th rank has d + 1 parts of the states, or one, where those of a tile are few. */
+static void check_parts(struct net *n)
+{
+    for (int k = 0; k < tess_graph_params(n->g); k++) {
+        const tess_tensor *p = tess_graph_param(n->g, k);
+        const int64_t unit = p->rank == 2 ? 1 : TESS_VECTOR_ROWS, ranks = tess_ranks(), all = ranks * (ranks + 1) / 2;
+        tess_slices slices;
+        tess_grid_slices(p, 0, &slices);
+        int64_t rows = 0, first, most;
+        tess_param_rows(p, 0, &first, &most);
+        for (int s = 0; s < slices.n; s++) {
+            const tess_slice *of = &slices.of[s];
+            const double part = (double)most * (of->owner + 1) / (double)all;
+            CHECK_EQ(of->row, rows);
+            CHECK(of->rows > 0 && (slices.n < ranks || fabs((double)of->rows - part) <= 2.0 * (double)(ranks * unit)));
+            rows += of->rows;
+        }
+        CHECK_EQ(rows, most);
+    }
+}
+
+TEST(unequal_parts_of_states_give_the_same_bits)
+{
+    const int ranks = tess_ranks();
+    char states[] = "1,2,3,4";
+    if (ranks < 2 || ranks > 4) return;
+    states[2 * ranks - 1] = 0;
+    OK(tess_start(&(tess_machine){.workers = 1}));
+    for (int which = 0; which < 4; which++)
+        for (int stage = 1; stage < 4; stage++) {
+            char what[100];
+            tess_step_conf conf = training;
+            conf.deterministic = (which + stage) % 2;
+            conf.layout.late = which == 2;
+            conf.micro = (conf.deterministic ? 2 : 3) * ranks;
+            conf.optimizer.keeping = (tess_keeping)((which + stage) % 3);
+            snprintf(what, sizeof what, "parts %s, stage %d, deterministic %d", states, stage, conf.deterministic);
+            tess_grid grid = {.rank = tess_rank(), .data = ranks, .stage = stage, .persist = which ? 0 : 50};
+            struct outcome equal = train(which, (tess_dtype)(stage % 2), &grid, &conf);
+            grid.states = states;
+            struct outcome unequal = train(which, (tess_dtype)(stage % 2), &grid, &conf);
+            gather(&equal, which);
+            compare(&unequal, &equal, which, what, true, 0);
+            forget(&equal);
+            forget(&unequal);
+            struct net n;
+            tess_graph_conf g = *sizes(which);
+            g.grid = grid;
+            net_make(&n, &g, bodies[which]);
+            tess_graph_ready(n.g);
+            check_parts(&n);
+            tess_graph_free(n.g);
+        }
+    tess_stop();
+}
+
 /* What codes of weights stand for is the same on any number of ranks, one too; codes of gradients are those of a number
  * of ranks, and with them the bits are the same wherever states lie. */
 TEST(codes_give_the_same_bits_wherever_states_lie)

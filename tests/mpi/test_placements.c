@@ -64,7 +64,7 @@ TEST(a_base_in_few_bits_has_the_same_bits)
     "model=" TESS_FIXTURES "/families/llama-nf4", "data.train=" TESS_FIXTURES "/families/tokens.bin",                  \
         "data.seq_length=21", "lora.r=4", "lora.targets=all-linear", "lora.base=nf4", "overwrite=true"
     DONE("train", "run.json", STORED, "output=one");
-    DONE_RANKS(2, "train", "run.json", STORED, "output=out", "zero_optimization.stage=3",
+    DONE_RANKS(2, "train", "run.json", STORED, "output=out", "zero_optimization.stage=3", "parallel.state_shares=3,1",
                "zero_optimization.stage3_param_persistence_threshold=0");
     CHECK(same_file(fmt("out/%s", adapter), fmt("one/%s", adapter)));
 #undef STORED
@@ -95,6 +95,21 @@ TEST(shares_of_micro_batches_have_the_same_bits)
     CHECK(same_file("odd/model/model.safetensors", "seven/model/model.safetensors"));
     DONE_RANKS(4, "train", "run.json", SIX, "parallel.shares=1,2", "parallel.tensor=2");
     check_near("shares, tensor");
+    /* Of states too; what a drive brings, and what goes on from a checkpoint of other parts. */
+    for (int stage = 1; stage < 4; stage++) {
+        const char *set = fmt("zero_optimization.stage=%d", stage);
+        DONE_RANKS(2, "train", "run.json", SIX, set, "parallel.state_shares=5,1", "parallel.shares=null");
+        CHECK(same_file("out/model/model.safetensors", "one/model/model.safetensors"));
+        DONE_RANKS(3, "train", "run.json", SIX, set, "parallel.state_shares=1,30,2", "memory.cpu=1MiB",
+                   "memory.path=.");
+        CHECK(same_file("out/model/model.safetensors", "one/model/model.safetensors"));
+    }
+    DONE_RANKS(2, "train", "run.json", SIX, "zero_optimization.stage=2", "parallel.state_shares=measured",
+               "parallel.shares=2,1", "checkpoint.dir=ck", "steps=2");
+    CHECK_HAS(ran.err, "parallel.state_shares: 500,500 of 1000 parts");
+    DONE_RANKS(2, "train", "run.json", SIX, "zero_optimization.stage=3", "parallel.state_shares=1,3",
+               "checkpoint.dir=ck", "--resume");
+    CHECK(same_file("out/model/model.safetensors", "one/model/model.safetensors"));
     json_decref(one);
 #undef SIX
 }

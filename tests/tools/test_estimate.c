@@ -277,6 +277,10 @@ TEST(estimate_of_ranks_that_do_not_run)
     CHECK_NEAR(line_of("sent to other ranks in a step"), bytes, 0.02 * bytes);
     CHECK_HAS(ran.out, "tokens/s");
     CHECK(!strstr(ran.out, "nan"));
+    DONE("estimate", "run.json", "zero_optimization.stage=1", "parallel.state_shares=1,5,2", "train_batch_size=6",
+         "--ranks", "3");
+    CHECK_HAS(ran.out, "rank 1 of 3, which holds the most");
+    CHECK_NEAR(line_of("moments"), moments * 5 / 8, 0.03 * moments);
     const char *const wide = "model.vocab_size=8000"; /* nearly all of it the table, which is with the first stage */
     DONE("estimate", "run.json", wide);
     moments = line_of("moments");

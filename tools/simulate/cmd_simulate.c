@@ -250,8 +250,11 @@ static tess_status read_fold(const option *o, const tess_config *c, int ranks, i
                           o->name);
     if (ranks % model) return TESS_OK;
     fold->model = model;
-    const tess_grid grid = {
-        .data = ranks / model, .pipeline = (int)c->parallel.pipeline, .tensor = tensor, .group = tess_config_group(c)};
+    const tess_grid grid = {.data = ranks / model,
+                            .pipeline = (int)c->parallel.pipeline,
+                            .tensor = tensor,
+                            .states = c->parallel.state_shares,
+                            .group = tess_config_group(c)};
     if (data && c->parallel.sequence > 1)
         return tess_error(TESS_INVALID, "command line",
                           "%s: data, but ranks share sequences, and each has others than its neighbour "

@@ -213,7 +213,9 @@ static tess_status find_largest(const tess_config *c, int *largest, tess_holds *
     *most = (tess_holds){0};
     for (int r = 0; r < ranks && ranks > 1; r++) {
         const int d = r / model, t = r % tensor;
-        if ((d > 0 && d < ranks / model - 1 && !c->parallel.shares) || (t > 0 && t < tensor - 1)) continue;
+        if ((d > 0 && d < ranks / model - 1 && !c->parallel.shares && !c->parallel.state_shares) ||
+            (t > 0 && t < tensor - 1))
+            continue;
         rank[n++] = r;
     }
     for (int k = 0; k < n; k++) {

@@ -28,6 +28,7 @@ static const char *const free_keys[] = {"output",
                                         "parallel.carrier",
                                         "parallel.blocks",
                                         "parallel.shares",
+                                        "parallel.state_shares",
                                         "parallel.schedule",
                                         "parallel.nccl"};
 

@@ -316,9 +316,9 @@ tess_status tess_config_load(const char *path, const char *const *overrides, siz
 
 typedef long long wide;
 
-bool tess_config_measures(const tess_config *c)
+bool tess_config_measured(const char *shares)
 {
-    return c->parallel.shares && !strcmp(c->parallel.shares, "measured");
+    return shares && !strcmp(shares, "measured");
 }
 
 /* train = micro x accumulation x ranks: fills in what is missing. Of ranks with shares each has as many
@@ -327,8 +327,8 @@ static tess_status resolve_batch(tess_config *c, int64_t data)
 {
     static const char *const train_key = "train_batch_size";
     const char *shares = c->parallel.shares, *what = shares ? "parts in parallel.shares" : "data-parallel ranks";
-    const bool measured = tess_config_measures(c); /* any number of micro-batches will do */
-    const int64_t ranks = measured ? 1 : shares ? tess_shares_sum(shares, (int)data) : data;
+    const bool measured = tess_config_measured(shares); /* any number of micro-batches will do */
+    const int64_t ranks = measured ? 1 : shares ? tess_shares_sum(shares, (int)data, NULL) : data;
     if (!ranks)
         REFUSE(c, "parallel.shares",
                "\"%s\", expected %lld numbers from 1 to 10000 with commas between, one for each data-parallel rank, or "
@@ -608,7 +608,8 @@ tess_status tess_config_resolve(tess_config *c, int64_t ranks)
     TESS_TRY(check_groups(c, ranks / (c->parallel.tensor * c->parallel.pipeline)));
     TESS_TRY(check_experts(c, ranks));
     TESS_TRY(resolve_batch(c, ranks / model));
-    if (tess_config_measures(c) && c->train_batch_size / c->train_micro_batch_size_per_gpu < ranks / model)
+    if (tess_config_measured(c->parallel.shares) &&
+        c->train_batch_size / c->train_micro_batch_size_per_gpu < ranks / model)
         REFUSE(c, "train_batch_size", "%lld are fewer micro-batches of %lld than data-parallel ranks (%lld would do)",
                (wide)c->train_batch_size, (wide)c->train_micro_batch_size_per_gpu,
                (wide)(c->train_micro_batch_size_per_gpu * (ranks / model)));

@@ -96,8 +96,8 @@ tess_status tess_config_load(const char *path, const char *const *overrides, siz
 tess_status tess_config_resolve(tess_config *config, int64_t ranks) TESS_NODISCARD;
 /* Returns how many data-parallel ranks are a group, by either key; 0: there are no groups. */
 int tess_config_group(const tess_config *c);
-/* Returns whether parallel.shares are to be measured. */
-bool tess_config_measures(const tess_config *c);
+/* Returns whether such shares, parallel.shares or .state_shares, are to be measured. */
+bool tess_config_measured(const char *shares);
 /* Prints a line where the learning rate was left out and is not the default, since the model has weights. */
 void tess_config_say_rate(const tess_config *c);
 /* Prints a line if a step with `tokens` tokens in a micro-batch, and `elements` elements in its largest parameter, is

@@ -118,6 +118,7 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
                  .gradient_codes = c->zero_optimization.zero_quantized_gradients && data > 1,
                  .weight_codes = c->zero_optimization.zero_quantized_weights,
                  .stage = (int)c->zero_optimization.stage,
+                 .states = c->parallel.state_shares,
                  .group = group,
                  .copies = c->zero_optimization.mics_shard_size <= 0 && group > 0 && group < data,
                  .persist = c->zero_optimization.stage3_param_persistence_threshold,
@@ -149,11 +150,17 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
 
 tess_status tess_run_at_key(tess_status status)
 {
-    static const char *const key[][2] = {{"RAM", "memory.cpu"},           {"GPU", "memory.gpu"},
-                                         {"grid", "parallel.pipeline"},   {"carrier", "parallel.carrier"},
-                                         {"experts", "parallel.expert"},  {"optimizer", "optimizer.params"},
-                                         {"moments", "optimizer_states"}, {"local steps", "parallel.local_steps"},
-                                         {"shares", "parallel.shares"},   {"sequence length", "data.seq_length"}};
+    static const char *const key[][2] = {{"RAM", "memory.cpu"},
+                                         {"GPU", "memory.gpu"},
+                                         {"grid", "parallel.pipeline"},
+                                         {"carrier", "parallel.carrier"},
+                                         {"experts", "parallel.expert"},
+                                         {"optimizer", "optimizer.params"},
+                                         {"moments", "optimizer_states"},
+                                         {"local steps", "parallel.local_steps"},
+                                         {"shares", "parallel.shares"},
+                                         {"states", "parallel.state_shares"},
+                                         {"sequence length", "data.seq_length"}};
     for (size_t k = 0; k < sizeof key / sizeof key[0]; k++) tess_error_at(status, key[k][0], key[k][1]);
     return status;
 }

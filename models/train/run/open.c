@@ -226,6 +226,7 @@ void tess_run_close(tess_run *r)
     free(r->net.made);
     free(r->also);
     free(r->shares);
+    free(r->states);
     tess_graph_free(r->g);
     tess_tokenizer_free(r->tokenizer);
     tess_chat_free(r->chat);

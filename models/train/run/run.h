@@ -28,9 +28,9 @@ typedef struct tess_run {
     const tess_config *c; /* to open the run again with other numbers, and to write down the settings */
     int rank;
     tess_grid grid;
-    tess_dtype dtype;    /* of matrices */
-    tess_step_conf conf; /* of the step that trains */
-    char *shares;        /* NULL, or those of its micro-batches that were measured */
+    tess_dtype dtype;      /* of matrices */
+    tess_step_conf conf;   /* of the step that trains */
+    char *shares, *states; /* NULL, or those of its micro-batches, and of states, that were measured */
     tess_run_caps caps;
     bool evaluates;     /* on its way, beside the step that trains: only then an evaluation has room */
     tess_tensor **also; /* what other passes beside it make, over graphs that share its parameters, */
@@ -82,8 +82,8 @@ const char *tess_run_dtype_name(tess_dtype t);
 /* Stores in a run what follows from its configuration alone: the grid of a rank, the dtype, the step that trains, the
  * caps, and how much of the data a step takes. */
 void tess_run_terms(const tess_config *c, int rank, tess_run *r);
-/* Shares micro-batches out where they go by measurements: alike, `own` NULL, or, all ranks together, by the rate of
- * each; 0: it has none of its own. */
+/* Shares micro-batches and states out where they go by measurements: alike, `own` NULL, or, all ranks together, by the
+ * rate of each, own[0], and its memory; 0: it has none of its own. */
 void tess_run_share_out(tess_run *r, const double *own);
 /* Names in the error the key that says here what the rooms below call by a word of theirs. Returns the status. */
 tess_status tess_run_at_key(tess_status status);

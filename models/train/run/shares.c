@@ -1,5 +1,5 @@
-/* parallel.shares "measured": each data-parallel rank gets as many micro-batches of a step as it is fast. Whatever they
- * are, a deterministic run has the same bits. */
+/* Shares that are "measured": each data-parallel rank gets as many micro-batches of a step as it is fast, and as much
+ * of the states as it has memory. Whatever they are, a deterministic run has the same bits. */
 #include "models/train/run/run.h"
 #include <stdlib.h>
 
@@ -22,19 +22,32 @@ static char *deal(int64_t micros, const double *rate, int ranks)
     return text;
 }
 
-void tess_run_share_out(tess_run *r, const double *own)
+/* Deals parts to the data-parallel ranks, by what those of each have together. */
+static char *parts_by(const tess_run *r, const double *own, int64_t parts)
 {
     const int ranks = tess_ranks(), data = r->grid.data, model = ranks / data;
-    if (!tess_config_measures(r->c)) return;
-    TESS_FREED double *all = tess_alloc((size_t)ranks * sizeof *all), *rate = tess_alloc((size_t)data * sizeof *rate);
+    TESS_FREED double *all = tess_alloc((size_t)ranks * sizeof *all), *has = tess_alloc((size_t)data * sizeof *has);
     for (int k = 0; k < ranks; k++) all[k] = 1;
     if (own) tess_ranks_gather(own, sizeof *own, all);
     bool known = true; /* of ranks that take turns on the same cores only one has a rate: they are alike */
-    for (int k = 0; k < ranks; k++) rate[k / model] += all[k], known &= all[k] > 0;
-    for (int d = 0; d < data && !known; d++) rate[d] = 1;
-    free(r->shares);
-    r->conf.shares = r->shares = deal(r->micro, rate, data);
-    if (own)
-        tess_note("parallel.shares: %s of a step's %lld micro-batches, by what was measured", r->shares,
-                  (long long)r->micro);
+    for (int k = 0; k < ranks; k++) has[k / model] += all[k], known &= all[k] > 0;
+    for (int d = 0; d < data && !known; d++) has[d] = 1;
+    return deal(parts, has, data);
+}
+
+void tess_run_share_out(tess_run *r, const double *own)
+{
+    enum { STATES = 1000 };
+    if (tess_config_measured(r->c->parallel.shares)) {
+        free(r->shares);
+        r->conf.shares = r->shares = parts_by(r, own, r->micro);
+        if (own)
+            tess_note("parallel.shares: %s of a step's %lld micro-batches, by what was measured", r->shares,
+                      (long long)r->micro);
+    }
+    if (tess_config_measured(r->c->parallel.state_shares)) {
+        free(r->states);
+        r->grid.states = r->states = parts_by(r, own ? own + 1 : NULL, STATES);
+        if (own) tess_note("parallel.state_shares: %s of %d parts, by the memory that each has", r->states, STATES);
+    }
 }

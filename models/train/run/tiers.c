@@ -106,8 +106,10 @@ tess_status tess_run_tiers(tess_run *r, const char *made)
     const tess_config *c = r->c;
     const uint64_t size = tess_dtype_size(r->dtype);
     const int64_t block = c->aio.block_size, depth = c->aio.queue_depth;
-    if (tess_config_measures(c) && tess_ranks_launched())
-        tess_run_share_out(r, &(double){tess_yardstick_best(tess_yardstick_for(r->dtype))});
+    const bool by_rate = tess_config_measured(c->parallel.shares);
+    if ((by_rate || tess_config_measured(c->parallel.state_shares)) && tess_ranks_launched())
+        tess_run_share_out(r, (double[]){by_rate ? tess_yardstick_best(tess_yardstick_for(r->dtype)) : 0,
+                                         (double)(r->caps.cpu ? r->caps.cpu : tess_ram_free())});
     r->machine = (tess_machine){.cpu_bytes = r->caps.cpu,
                                 .gpu_bytes = r->caps.gpu,
                                 .carrier = carrier(c),
