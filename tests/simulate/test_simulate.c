@@ -2,7 +2,7 @@
  * one process, its files, its sweeps, its ends. */
 #define CHECK_MAIN
 #include "tools/simulate/simulation.h"
-#include "tools/simulate/tests/simulate.h"
+#include "tests/simulate/simulate.h"
 #include <dirent.h>
 #include <math.h>
 #include <sys/stat.h>
