@@ -84,12 +84,27 @@ void emulated_dry_wait(double when)
         if (left > 200e-6) usleep((unsigned)(left * 1e6) - 100);
 }
 
-/* Many ranks share the cores that are here, and a worker asks without a pause: where it rests for a microsecond of the
- * emulated machine the others can run. */
+static unsigned rest(void *unused)
+{
+    (void)unused;
+    usleep((unsigned)dry.slow);
+    return 1; /* a worker may sleep */
+}
+
+static void rest_without_a_task(void)
+{
+    starpu_progression_hook_register(rest, NULL);
+}
+
+/* Many ranks share the cores that are here, and a worker asks its streams, and its queue, without a pause: where it
+ * rests for a microsecond of the emulated machine the others can run. */
 void emulated_dry_rest(void)
 {
     enum { LEAST_US = 64 }; /* the kernel rests no shorter */
-    if (dry.slow >= LEAST_US) usleep((unsigned)dry.slow);
+    static pthread_once_t once_rested = PTHREAD_ONCE_INIT;
+    if (dry.slow < LEAST_US) return;
+    pthread_once(&once_rested, rest_without_a_task);
+    rest(NULL);
 }
 
 /* So many seconds of one way, behind what it has to do and not before `from`; returns when they have gone by. */

@@ -1,8 +1,8 @@
 /* tessera simulate: a step on a machine that is a file, beside the same step here, and on machines that are nowhere: of
  * one process, its files, its sweeps, its ends. */
 #define CHECK_MAIN
-#include "tools/simulate/simulation.h"
 #include "tests/simulate/simulate.h"
+#include "tools/simulate/simulation.h"
 #include <dirent.h>
 #include <math.h>
 #include <sys/stat.h>

@@ -1,7 +1,7 @@
 /* tessera simulate: ranks and GPUs, what goes between them, and ranks that others stand for. */
 #define CHECK_MAIN
-#include "tools/simulate/simulation.h"
 #include "tests/simulate/simulate.h"
+#include "tools/simulate/simulation.h"
 
 /* How a case places its ranks, as settings. */
 #define PLACED(of)                                                                                                     \
