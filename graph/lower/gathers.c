@@ -151,15 +151,20 @@ static tess_tile *gathered(tess_lower *L, const tess_tensor *p, int64_t j)
     int64_t first, rows, most = L->grid->live < L->grid->reuse ? L->grid->live : L->grid->reuse;
     if (g->have && g->stretch == L->stretch) return g->tile[g->turn];
     tess_param_rows(p, j, &first, &rows);
-    if (!g->have || L->clock - g->clock > most) {
-        g->turn = !g->turn;
-        const size_t bytes = tess_dtype_bytes(tess_weight_dtype(p), rows * p->dim[1]);
-        if (!g->tile[g->turn]) g->tile[g->turn] = tess_program_tile(L->p, bytes, TESS_ROLE_ACTIVATION, p->name);
-        gather(L, p, j, g, g->tile[g->turn]);
-        g->have = true;
+    /* The micro-batches of a rank that come behind the first have the weights that it had, and take none of the time by
+     * which all ranks gather alike. */
+    if (!L->once || L->micro == 0) {
+        if (!g->have || L->clock - g->clock > most) {
+            g->turn = !g->turn;
+            const size_t bytes = tess_dtype_bytes(tess_weight_dtype(p), rows * p->dim[1]);
+            if (!g->tile[g->turn]) g->tile[g->turn] = tess_program_tile(L->p, bytes, TESS_ROLE_ACTIVATION, p->name);
+            gather(L, p, j, g, g->tile[g->turn]);
+            g->have = true;
+        }
+        if (!p->held->on.stays) L->clock += rows * p->dim[1];
+        g->clock = L->clock;
     }
-    if (!p->held->on.stays) L->clock += rows * p->dim[1]; /* all ranks have the same time, by which they gather */
-    g->clock = L->clock;
+    TESS_ASSERT(g->have);
     g->stretch = L->stretch;
     return g->tile[g->turn];
 }

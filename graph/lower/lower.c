@@ -95,6 +95,7 @@ static void layer_by_layer(tess_lower *L, const bool *wanted)
         for (L->micro = 0; L->micro < L->micros; L->micro++) {
             L->recomputed = -1;
             tess_lower_backward(L, s ? end[s - 1] : 0, end[s], wanted, NULL);
+            if (L->once && L->micro + 1 == L->micros) tess_lower_owed(L);
         }
     free(end);
 }
@@ -206,6 +207,7 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     int64_t row_tiles;
     L.cut = tess_lower_spans(output, conf->deterministic, &row_tiles);
     L.row_tiles = (int)row_tiles;
+    L.once = conf->shares && grid->stage == 3 && grid->data > 1;
     tess_guests_find(&L);
     make_tables(&L);
     make_inputs(&L);
@@ -221,7 +223,7 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     bool *put = tess_alloc((size_t)g->nodes + 1), agree = find_put_off(&L, wanted, put);
     if (grid->pipeline > 1)
         tess_lower_pipeline(&L, wanted);
-    else if (conf->layout.by_layer && (agree || conf->deterministic) && conf->train)
+    else if (L.once || (conf->layout.by_layer && (agree || conf->deterministic) && conf->train))
         layer_by_layer(&L, wanted);
     else
         batch_by_batch(&L, wanted, L.micros > 1 && !conf->deterministic && !conf->shares ? put : NULL);

@@ -115,6 +115,8 @@ struct tess_lower {
     bool *updated;           /* [tensor]: its late update is emitted */
     struct tess_owed *owed;  /* gradients that are yet to be reduced, in order */
     int nowed, owed_room;
+    bool once; /* data-parallel ranks have other numbers of micro-batches (stage 3): for all of them together weights
+                  come once a stretch, and gradients go behind it, so that ranks send the same in the same order */
 
     /* Matrices that are updated as a whole. */
     struct tess_turns *turns;

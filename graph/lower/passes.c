@@ -168,7 +168,7 @@ void tess_lower_owed(tess_lower *L)
 /* In a section of a pipeline other ranks wait for what the pass sends, so that comes first. */
 static void owe(tess_lower *L, const struct tess_owed *o)
 {
-    if (L->grid->pipeline == 1) {
+    if (L->grid->pipeline == 1 && !L->once) {
         complete(L, o);
         return;
     }

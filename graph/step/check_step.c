@@ -55,16 +55,17 @@ static tess_status check_local(const tess_graph *g, const tess_step_conf *c)
     return tess_error(TESS_INVALID, "local steps", "%lld, which is not there for %s", (long long)c->local.steps, what);
 }
 
-/* Ranks with other shares send what they send once a step: what goes in every micro-batch would not be met. */
+/* Ranks with other shares send what they send once a step, or once a block: what goes in every micro-batch would not be
+ * met. */
 static tess_status check_shares(const tess_graph *g, const tess_step_conf *c, int64_t micro)
 {
     const tess_grid *grid = &g->conf.grid;
     const int64_t sum = tess_shares_sum(c->shares, grid->data, NULL);
-    const char *what = grid->stage == 3 && grid->data > 1
-                           ? "ZeRO's stage 3, whose weights all ranks gather together (2)"
-                       : grid->pipeline * grid->sequence > 1 ? "parallel.pipeline or .sequence (1)"
-                       : c->local.steps                      ? "parallel.local_steps (0)"
-                                                             : NULL;
+    const char *what = grid->stage == 3 && grid->pipeline > 1
+                           ? "ZeRO's stage 3 with parallel.pipeline, whose weights come for each micro-batch (2)"
+                       : grid->sequence > 1 ? "parallel.sequence (1)"
+                       : c->local.steps     ? "parallel.local_steps (0)"
+                                            : NULL;
     for (int k = 0; k < g->nodes && !what; k++)
         if (g->node[k]->op == &tess_op_route) what = "experts, whose balance each rank finds of its own rows";
     if (what) return tess_error(TESS_INVALID, "shares", "\"%s\", which is not there for %s", c->shares, what);

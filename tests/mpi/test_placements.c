@@ -77,8 +77,9 @@ TEST(shares_of_micro_batches_have_the_same_bits)
     setup("llama3");
     DONE("train", "run.json", SIX, "output=one");
     json_t *one = read_metrics("one/metrics.jsonl");
-    for (int stage = 0; stage < 3; stage++) {
-        const char *set = fmt("zero_optimization.stage=%d", stage);
+    for (int stage = 0; stage < 4; stage++) {
+        const char *set = fmt("zero_optimization.stage=%d", stage),
+                   *pipeline = fmt("parallel.pipeline=%d", 1 + (stage < 3));
         DONE_RANKS(2, "train", "run.json", SIX, set, "parallel.shares=2,1");
         CHECK(same_file("out/model/model.safetensors", "one/model/model.safetensors"));
         DONE_RANKS(3, "train", "run.json", SIX, set, "parallel.shares=1,3,2");
@@ -89,12 +90,25 @@ TEST(shares_of_micro_batches_have_the_same_bits)
         json_decref(all);
         DONE_RANKS(2, "train", "run.json", SIX, set, "parallel.shares=1,5", "deterministic=false");
         check_near(set);
+        DONE_RANKS(stage < 3 ? 4 : 2, "train", "run.json", SIX, set, "parallel.shares=1,2", pipeline, "memory.cpu=1MiB",
+                   "memory.path=.", "activation_checkpointing.enabled=true");
+        if (stage < 3)
+            check_near("shares, pipeline"); /* whose stages have the table in common */
+        else
+            CHECK(same_file("out/model/model.safetensors", "one/model/model.safetensors"));
     }
+    DONE_RANKS(2, "train", "run.json", SIX, "zero_optimization.stage=3", "parallel.shares=1,5",
+               "parallel.state_shares=4,1", "zero_optimization.stage3_param_persistence_threshold=0",
+               "zero_optimization.stage3_max_reuse_distance=0");
+    CHECK(same_file("out/model/model.safetensors", "one/model/model.safetensors"));
     DONE_RANKS(2, "train", "run.json", SIX, "train_batch_size=7", "parallel.shares=measured", "output=odd");
     DONE("train", "run.json", SIX, "train_batch_size=7", "output=seven");
     CHECK(same_file("odd/model/model.safetensors", "seven/model/model.safetensors"));
     DONE_RANKS(4, "train", "run.json", SIX, "parallel.shares=1,2", "parallel.tensor=2");
     check_near("shares, tensor");
+    DONE("train", "run.json", SIX, "model=" MODEL "mistral", "output=untied");
+    DONE_RANKS(4, "train", "run.json", SIX, "model=" MODEL "mistral", "parallel.shares=1,2", "parallel.pipeline=2");
+    CHECK(same_file("out/model/model.safetensors", "untied/model/model.safetensors"));
     /* Of states too; what a drive brings, and what goes on from a checkpoint of other parts. */
     for (int stage = 1; stage < 4; stage++) {
         const char *set = fmt("zero_optimization.stage=%d", stage);
