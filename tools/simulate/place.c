@@ -6,6 +6,7 @@
 #include "tools/commands/cmd.h"
 #include "tools/simulate/rows.h"
 #include "tools/simulate/simulation.h"
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -206,18 +207,22 @@ static int sort(int order[MOST])
     return fit;
 }
 
-/* Puts the whole step in the place of the shorter of two. */
+/* Puts the whole step in the place of the shorter of two. The GPU's work is on such a line as well and is the least
+ * that the step takes: where the two wait for something else, such as updates on cores, they are of nearly one length.
+ */
 static void draw_line(int i)
 {
     const double one = search.of[i].micros;
     cmd_row *row = row_of(i);
     const double all = (double)search.batch / (double)samples(&search.of[i]), tokens = row->rate * row->seconds / one;
+    const double further = (all - one) / (longer(&search.of[i]) - one);
     if (!row->fits || !row[1].fits) {
         if (row->fits) memcpy(row->wrong, row[1].wrong, sizeof row->wrong), row->status = row[1].status;
         row->fits = false;
         return;
     }
-    row->seconds += (row[1].seconds - row->seconds) / (longer(&search.of[i]) - one) * (all - one);
+    row->seconds =
+        fmax(row->seconds + further * (row[1].seconds - row->seconds), row->gpu + further * (row[1].gpu - row->gpu));
     row->rate = tokens * all / row->seconds;
 }
 
@@ -253,11 +258,15 @@ static tess_status again(int k, const char *command, int more, int order[MOST], 
     return TESS_OK;
 }
 
-/* Estimates the best one whole, until it is the best as well. */
+/* Estimates the best whole, until what is then the best was. */
 static tess_status whole(int order[MOST], int *fit)
 {
-    while (*fit > 0 && search.of[order[0]].micros && !search.ended_by) TESS_TRY(again(1, "estimate", 1, order, fit));
-    return TESS_OK;
+    for (;;) {
+        int k = 0;
+        while (k < AT_A_TIME && k < *fit && search.of[order[k]].micros) k++;
+        if (k == 0 || search.ended_by) return TESS_OK;
+        TESS_TRY(again(k, "estimate", 1, order, fit));
+    }
 }
 
 static tess_status look(int order[MOST], int *fit)

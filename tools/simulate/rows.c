@@ -53,6 +53,7 @@ static void read_line(cmd_row *o, const char *line)
     const char *at;
     if (sscanf(line, "step %lf s, %lf tokens/s", &o->seconds, &o->rate) == 2) o->fits = true;
     if (!strncmp(line, took, sizeof took - 1)) sscanf(line + sizeof took - 1, "%lf", &o->seconds);
+    sscanf(line, "  the GPU at work %lf s", &o->gpu);
     if (sscanf(line, " %lf tokens/s, bound by %63[^\n]", &o->rate, o->bound) == 2) o->fits = true;
     if (!strcmp(o->command, "estimate")) read_plan(o, line);
     if ((at = strstr(line, bound))) sscanf(at + sizeof bound - 1, "%63[^,\n]", o->bound);

@@ -12,7 +12,7 @@ typedef struct cmd_row {
     char **more;   /* and KEY=VALUE behind them, NULL at the end */
     bool fits, done;
     tess_status status;
-    double seconds, rate; /* of a step; tokens/s */
+    double seconds, gpu, rate; /* of a step; the GPU's at work in it; tokens/s */
     char bound[64], wrong[1024];
     char held[CMD_ROW_TIERS][32]; /* by tiers */
     pid_t child;                  /* 0: it has not begun, or has ended */

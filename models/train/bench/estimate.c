@@ -200,31 +200,34 @@ static tess_status say_holds(const tess_config *c, int rank, FILE *out)
 }
 
 /* The rank that holds the most, and what; of one rank nothing is said. Those of a pipeline's stage differ by heads or
- * rows alone: the first and the last of either other dimension stand for them. */
+ * rows alone: the first stands for them, and in the stage that holds the most the last of either other dimension too.
+ * Data-parallel ranks with shares all stand for themselves. */
 static tess_status find_largest(const tess_config *c, int *largest, tess_holds *most)
 {
     const int ranks = tess_ranks(), tensor = (int)c->parallel.tensor, model = tensor * (int)c->parallel.pipeline,
               cores = tess_cores();
     TESS_FREED int *rank = tess_alloc((size_t)ranks * sizeof *rank);
     TESS_FREED struct answer *other = tess_alloc((size_t)ranks * sizeof *other);
-    int n = 0, asked = 0;
+    const bool unequal = c->parallel.shares || c->parallel.state_shares;
     tess_status status = TESS_OK;
     *largest = 0;
     *most = (tess_holds){0};
-    for (int r = 0; r < ranks && ranks > 1; r++) {
-        const int d = r / model, t = r % tensor;
-        if ((d > 0 && d < ranks / model - 1 && !c->parallel.shares && !c->parallel.state_shares) ||
-            (t > 0 && t < tensor - 1))
-            continue;
-        rank[n++] = r;
-    }
-    for (int k = 0; k < n; k++) {
-        tess_holds holds;
-        size_t length;
-        for (; asked < n && asked < k + cores; asked++) other[asked] = ask(say_holds, c, rank[asked]);
-        if (!answered(&other[k], &holds, sizeof holds, &length) && status == TESS_OK)
-            status = holds_at(c, rank[k], &holds);
-        if (status == TESS_OK && holds.peak_total > most->peak_total) *most = holds, *largest = rank[k];
+    for (int last = 0; last < 2 && ranks > 1; last++) {
+        int n = 0, asked = 0;
+        for (int r = 0; r < ranks; r++) {
+            const int d = r / model, t = r % tensor;
+            const bool first = (d == 0 || unequal) && t == 0, same = r % model / tensor == *largest % model / tensor;
+            const bool end = (d == 0 || d == ranks / model - 1 || unequal) && (t == 0 || t == tensor - 1);
+            if (last ? end && !first && same : first) rank[n++] = r;
+        }
+        for (int k = 0; k < n; k++) {
+            tess_holds holds;
+            size_t length;
+            for (; asked < n && asked < k + cores; asked++) other[asked] = ask(say_holds, c, rank[asked]);
+            if (!answered(&other[k], &holds, sizeof holds, &length) && status == TESS_OK)
+                status = holds_at(c, rank[k], &holds);
+            if (status == TESS_OK && holds.peak_total > most->peak_total) *most = holds, *largest = rank[k];
+        }
     }
     return status;
 }
