@@ -50,6 +50,8 @@ compare() { # NAME TOKENS SHAPE, and what the calibration has as well: SETTING..
     [[ $rows == "  " || $rows == *" $number "* ]] || return 0
     rm -f turns.txt said.txt
     for ((turn = 1; turn <= turns; turn++)); do
+        # A drive that others use too gives a third or three times as much an hour later.
+        [[ " $* " != *" memory.path="* ]] || "$tessera" info --again --machine plain.json >info.txt
         cp plain.json here.json
         calibrate here.json "$@"
         # shellcheck disable=SC2046
