@@ -133,6 +133,21 @@ tess_status tess_check_sizes(const tess_node *n)
 
 /* ---- configurations ---- */
 
+int64_t tess_shares_sum(const char *shares, int n, int64_t *each)
+{
+    enum { MOST = 10000 };
+    int64_t sum = 0;
+    for (int d = 0; d < n; d++) {
+        char *end;
+        const long share = strtol(shares, &end, 10);
+        if (end == shares || share < 1 || share > MOST || *end != (d + 1 < n ? ',' : 0)) return 0;
+        if (each) each[d] = share;
+        sum += share;
+        shares = end + 1;
+    }
+    return sum;
+}
+
 static tess_status check_states(const tess_grid *g)
 {
     const int data = g->data ? g->data : 1;

@@ -20,21 +20,6 @@ static int64_t slices_for(int64_t data, int64_t elements)
     return slices;
 }
 
-int64_t tess_shares_sum(const char *shares, int n, int64_t *each)
-{
-    enum { MOST = 10000 };
-    int64_t sum = 0;
-    for (int d = 0; d < n; d++) {
-        char *end;
-        const long share = strtol(shares, &end, 10);
-        if (end == shares || share < 1 || share > MOST || *end != (d + 1 < n ? ',' : 0)) return 0;
-        if (each) each[d] = share;
-        sum += share;
-        shares = end + 1;
-    }
-    return sum;
-}
-
 void tess_grid_share(const tess_grid *g, const tess_step_conf *c, int d, int64_t *first, int64_t *count)
 {
     const int64_t micro = c->micro > 0 ? c->micro : tess_grid_batches(g),
