@@ -460,11 +460,41 @@ TEST(orders_of_a_pipeline_have_the_same_bits)
     tess_stop();
 }
 
-/* States, or copies of the weights, by groups; the moments that a rank has are of more rows. */
-TEST(groups_of_ranks_give_the_same_bits)
+/* The d-th rank has d + 1 parts of the states, or one, where those of a tile are few. */
+static void check_parts(int which, const tess_grid *grid)
+{
+    struct net n;
+    tess_graph_conf g = *sizes(which);
+    g.grid = *grid;
+    net_make(&n, &g, bodies[which]);
+    tess_graph_ready(n.g);
+    for (int k = 0; k < tess_graph_params(n.g); k++) {
+        const tess_tensor *p = tess_graph_param(n.g, k);
+        const int64_t unit = p->rank == 2 ? 1 : TESS_VECTOR_ROWS, ranks = tess_ranks(), all = ranks * (ranks + 1) / 2;
+        tess_slices slices;
+        tess_grid_slices(p, 0, &slices);
+        int64_t rows = 0, first, most;
+        tess_param_rows(p, 0, &first, &most);
+        for (int s = 0; s < slices.n; s++) {
+            const tess_slice *of = &slices.of[s];
+            const double part = (double)most * (of->owner + 1) / (double)all;
+            CHECK_EQ(of->row, rows);
+            CHECK(of->rows > 0 && (slices.n < ranks || fabs((double)of->rows - part) <= 2.0 * (double)(ranks * unit)));
+            rows += of->rows;
+        }
+        CHECK_EQ(rows, most);
+    }
+    tess_graph_free(n.g);
+}
+
+/* States, or copies of the weights, by groups, and then by unequal parts; the moments that a rank has are of other
+ * rows. */
+TEST(groups_and_unequal_parts_give_the_same_bits)
 {
     const int ranks = tess_ranks(), group = ranks == 4 ? 2 : 1;
+    char states[] = "1,2,3,4";
     if (ranks < 2 || ranks > 4) return;
+    states[2 * ranks - 1] = 0;
     OK(tess_start(&(tess_machine){.workers = 1}));
     for (int which = 0; which < 4; which++)
         for (int way = 0; way < 4; way++) { /* the stage; 0: copies */
@@ -484,6 +514,14 @@ TEST(groups_of_ranks_give_the_same_bits)
             struct outcome groups = train(which, (tess_dtype)(way % 2), &grid, &conf);
             gather(&all, which);
             compare(&groups, &all, which, what, true, 0);
+            if (way > 0) {
+                tess_grid parts = grid;
+                parts.group = 0, parts.states = states;
+                check_parts(which, &parts);
+                struct outcome unequal = train(which, (tess_dtype)(way % 2), &parts, &conf);
+                compare(&unequal, &all, which, states, true, 0);
+                forget(&unequal);
+            }
             if (way == 3 && which == 1) { /* which in few bytes hold what they do without groups */
                 struct outcome few[2];
                 for (int k = 0; k < 2; k++) {
@@ -497,62 +535,6 @@ TEST(groups_of_ranks_give_the_same_bits)
             }
             forget(&all);
             forget(&groups);
-        }
-    tess_stop();
-}
-
-/* The d-th rank has d + 1 parts of the states, or one, where those of a tile are few. */
-static void check_parts(struct net *n)
-{
-    for (int k = 0; k < tess_graph_params(n->g); k++) {
-        const tess_tensor *p = tess_graph_param(n->g, k);
-        const int64_t unit = p->rank == 2 ? 1 : TESS_VECTOR_ROWS, ranks = tess_ranks(), all = ranks * (ranks + 1) / 2;
-        tess_slices slices;
-        tess_grid_slices(p, 0, &slices);
-        int64_t rows = 0, first, most;
-        tess_param_rows(p, 0, &first, &most);
-        for (int s = 0; s < slices.n; s++) {
-            const tess_slice *of = &slices.of[s];
-            const double part = (double)most * (of->owner + 1) / (double)all;
-            CHECK_EQ(of->row, rows);
-            CHECK(of->rows > 0 && (slices.n < ranks || fabs((double)of->rows - part) <= 2.0 * (double)(ranks * unit)));
-            rows += of->rows;
-        }
-        CHECK_EQ(rows, most);
-    }
-}
-
-TEST(unequal_parts_of_states_give_the_same_bits)
-{
-    const int ranks = tess_ranks();
-    char states[] = "1,2,3,4";
-    if (ranks < 2 || ranks > 4) return;
-    states[2 * ranks - 1] = 0;
-    OK(tess_start(&(tess_machine){.workers = 1}));
-    for (int which = 0; which < 4; which++)
-        for (int stage = 1; stage < 4; stage++) {
-            char what[100];
-            tess_step_conf conf = training;
-            conf.deterministic = (which + stage) % 2;
-            conf.layout.late = which == 2;
-            conf.micro = (conf.deterministic ? 2 : 3) * ranks;
-            conf.optimizer.keeping = (tess_keeping)((which + stage) % 3);
-            snprintf(what, sizeof what, "parts %s, stage %d, deterministic %d", states, stage, conf.deterministic);
-            tess_grid grid = {.rank = tess_rank(), .data = ranks, .stage = stage, .persist = which ? 0 : 50};
-            struct outcome equal = train(which, (tess_dtype)(stage % 2), &grid, &conf);
-            grid.states = states;
-            struct outcome unequal = train(which, (tess_dtype)(stage % 2), &grid, &conf);
-            gather(&equal, which);
-            compare(&unequal, &equal, which, what, true, 0);
-            forget(&equal);
-            forget(&unequal);
-            struct net n;
-            tess_graph_conf g = *sizes(which);
-            g.grid = grid;
-            net_make(&n, &g, bodies[which]);
-            tess_graph_ready(n.g);
-            check_parts(&n);
-            tess_graph_free(n.g);
         }
     tess_stop();
 }

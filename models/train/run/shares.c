@@ -37,7 +37,7 @@ static char *parts_by(const tess_run *r, const double *own, int64_t parts)
 
 void tess_run_share_out(tess_run *r, const double *own)
 {
-    enum { STATES = 1000 };
+    enum { STATES = 100 }; /* what is free differs a little from one look to the next */
     if (tess_config_measured(r->c->parallel.shares)) {
         free(r->shares);
         r->conf.shares = r->shares = parts_by(r, own, r->micro);
