@@ -5,6 +5,13 @@
 #include "runtime/tiles/tiles.h"
 #include <string.h>
 
+/* Where a tile is in RAM. StarPU's own question goes by the thread that asks, which may be a GPU's worker. */
+static void *in_ram(const tess_tile *t)
+{
+    const struct starpu_vector_interface *v = starpu_data_get_interface_on_node(t->handle, STARPU_MAIN_RAM);
+    return (void *)v->ptr;
+}
+
 tess_status tess_tile_map(tess_tile *t, int mode, void **data)
 {
     if (!t) return tess_error(TESS_INVALID, "tile", "is NULL");
@@ -18,7 +25,7 @@ tess_status tess_tile_map(tess_tile *t, int mode, void **data)
             return tess_error(TESS_FAILED, t->label, "StarPU could not bring the tile to RAM");
     }
     t->maps++;
-    *data = (void *)starpu_vector_get_local_ptr(t->handle);
+    *data = in_ram(t);
     return TESS_OK;
 }
 
@@ -42,7 +49,7 @@ void tess_tile_unmap(tess_tile *t)
 static void ready(void *lending)
 {
     tess_lending *l = lending;
-    l->data = tess_fault_stands ? NULL : (const void *)starpu_vector_get_local_ptr(l->tile->handle);
+    l->data = tess_fault_stands ? NULL : in_ram(l->tile);
     l->ready(l);
 }
 

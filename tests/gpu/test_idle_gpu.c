@@ -98,6 +98,33 @@ TEST(no_task_of_a_gpu_wakes_a_worker)
                   c.workers, c.sleeps, c.seconds, TASKS, most);
 }
 
+static void keep(tess_lending *l)
+{
+    tess_tile_return(l);
+}
+
+/* A copy to RAM ends in the thread of the GPU's worker, whose memory is the GPU's: what is lent then is in RAM all the
+ * same. */
+TEST(what_is_lent_is_in_ram)
+{
+    void *data;
+    CHECK_EQ(tess_start(&(tess_machine){.workers = 0}), TESS_OK);
+    tess_tile *tile = tess_tile_new(4096, TESS_ROLE_ACTIVATION, "x");
+    CHECK_EQ(tess_tile_map(tile, TESS_W, &data), TESS_OK);
+    memset(data, 0, 4096);
+    tess_tile_unmap(tile);
+    tess_lending l = {.tile = tile, .when = TESS_LENT_BEHIND, .ready = keep};
+    tess_use use = {.tile = tile, .mode = TESS_RW};
+    CHECK_EQ(tess_tile_lend(&l), TESS_OK);
+    CHECK_EQ(tess_submit_all(&(tess_task){.cl = &nothing, .use = &use, .nuse = 1}, 1), TESS_OK);
+    CHECK_EQ(tess_wait(), TESS_OK);
+    CHECK_EQ(tess_tile_map(tile, TESS_R, &data), TESS_OK);
+    CHECK(l.lent && l.data == data);
+    tess_tile_unmap(tile);
+    tess_tile_free(tile);
+    tess_stop();
+}
+
 int main(int argc, char **argv)
 {
     if (tess_gpus() == 0) {
