@@ -123,6 +123,7 @@ static void enter(const char *home, FILE *said)
     for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++) unsetenv(theirs[i]);
     setenv("STARPU_HOME", home, 1);
     setenv("STARPU_HOSTNAME", "simulated", 1);
+    setenv("STARPU_CATCH_SIGNALS", "0", 1); /* its handler of a crash and SimGrid's would call each other for ever */
     dup2(fileno(said), STDERR_FILENO);
     set_ends(SIG_DFL);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
