@@ -225,6 +225,8 @@ typedef struct tess_stage {
     double between;            /* seconds from step to step */
     tess_drive drive;          /* zeros: there is none */
 } tess_stage;
+/* Returns the seconds of a step's tasks that can run on a GPU, one behind the other. */
+double tess_step_gpu_seconds(const tess_step *s, const tess_stage *stage);
 /* The seconds of a step, and in which each part of a machine is at work. */
 typedef struct tess_rehearsed {
     double seconds, gpu, cores, to_gpu, from_gpu, read, written, messages;

@@ -161,6 +161,15 @@ static double slower_drive(const tess_drive *d, double read, double written)
     return alone > 0 ? tess_drive_seconds(d, read, written) / alone : 1;
 }
 
+double tess_step_gpu_seconds(const tess_step *s, const tess_stage *stage)
+{
+    const tess_program *p = s->low.program;
+    double sum = 0;
+    for (size_t k = 0; k < p->tasks; k++)
+        if (p->task[k].cl != &tess_message && tess_task_can_gpu(&p->task[k])) sum += stage->seconds(&p->task[k], true);
+    return sum;
+}
+
 void tess_step_rehearse(const tess_step *s, const tess_plan *plan, const tess_stage *stage, tess_rehearsed *out)
 {
     const tess_program *p = s->low.program;

@@ -217,6 +217,24 @@ TEST(place_shares_a_sequence_and_shortens_long_steps)
     CHECK_NEAR(seconds, behind(strstr(ran.out, "time of a step"), "in all"), 0.04 * seconds);
 }
 
+/* The first stage holds the most, whatever words the head of the last one has; but it waits for that. */
+TEST(an_estimate_counts_what_the_busiest_stage_does)
+{
+    SIMULATE_SETUP();
+    write_text("net.json", MACHINE(4, NETWORK));
+    double work[2], all[2];
+    for (int i = 0; i < 2; i++) {
+        DONE("estimate", "run.json", "--machine", "net.json", "--nodes", "2", "parallel.pipeline=2",
+             "parallel.blocks=2,2", "model.tie_word_embeddings=false", "train_batch_size=32",
+             i ? "model.vocab_size=4096" : "model.vocab_size=256");
+        CHECK_HAS(ran.out, "rank 0 of 2, which holds the most");
+        const char *time = strstr(ran.out, "time of a step");
+        work[i] = behind(time, "all workers together"), all[i] = behind(time, "in all");
+    }
+    CHECK(work[1] < 1.2 * work[0]); /* its table is larger */
+    CHECK(all[1] > 1.3 * all[0]);
+}
+
 /* The sweep alone is told, as by kill; what it has started clears what it has made. */
 TEST(a_signal_ends_all_of_a_sweep)
 {

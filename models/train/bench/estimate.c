@@ -3,6 +3,8 @@
 #include "models/train/bench/estimate_impl.h"
 #include "models/train/questions/questions.h"
 #include <errno.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -24,9 +26,9 @@ struct answer {
     pid_t child; /* 0: there is none */
     FILE *says;
 };
-typedef tess_status (*question)(const tess_config *c, int rank, FILE *out);
+typedef tess_status (*question)(const tess_config *c, int rank, const tess_stage *stage, FILE *out);
 
-static struct answer ask(question what, const tess_config *c, int rank)
+static struct answer ask(question what, const tess_config *c, int rank, const tess_stage *stage)
 {
     int end[2];
     const pid_t parent = getpid(), child = pipe(end) ? -1 : fork();
@@ -39,7 +41,7 @@ static struct answer ask(question what, const tess_config *c, int rank)
     if (getppid() != parent) _exit(1);
     tess_bar_leave();
     FILE *out = fdopen(end[1], "w");
-    _exit(what(c, rank, out) == TESS_OK && fclose(out) == 0 ? 0 : 1);
+    _exit(what(c, rank, stage, out) == TESS_OK && fclose(out) == 0 ? 0 : 1);
 }
 
 /* Waits for the answer and returns whether it came whole, in `text`. If not, the caller lays that rank out itself, and
@@ -62,6 +64,35 @@ struct asked {
     FILE *out;
 };
 
+/* What a rank's step holds and does, before it has a plan. */
+struct laid {
+    tess_holds holds; /* without tasks: it was not looked at */
+    double gpu;       /* seconds of its tasks on the stage's GPU */
+};
+struct layouts {
+    struct laid *of; /* each rank */
+    int largest;     /* the rank that holds the most */
+};
+
+/* Seconds for which the busiest rank is at work and the largest is not. Where the plan of the largest computes less
+ * again than its step did before, so do the others'. */
+static double further(const struct layouts *l, const tess_holds *planned, const tess_rates *rates)
+{
+    const double before = l->of[l->largest].holds.recompute_flops;
+    const double again = before > 0 ? fmin(planned->recompute_flops / before, 1) : 1;
+    double most = 0, own = 0;
+    for (int r = 0; r < tess_ranks(); r++) {
+        const tess_holds *h = &l->of[r].holds;
+        const double flops = h->flops + again * h->recompute_flops, all = h->flops + h->recompute_flops;
+        const double s = rates     ? flops / rates->flops + h->bytes / rates->copy
+                         : all > 0 ? l->of[r].gpu * flops / all
+                                   : l->of[r].gpu;
+        most = fmax(most, s);
+        if (r == l->largest) own = s;
+    }
+    return most - own;
+}
+
 /* A pipeline's step is longer by what its stages take to fill and to empty it: by 1 where there is none. */
 static double longer(const tess_run *r)
 {
@@ -69,15 +100,16 @@ static double longer(const tess_run *r)
     return g->pipeline == 1 ? 1 : 1 + tess_grid_bubble(g, r->micro * g->sequence / g->data);
 }
 
-static void print_time(const tess_run *r, const tess_holds *p, FILE *out)
+static void print_time(const tess_run *r, const tess_holds *p, const struct layouts *l, FILE *out)
 {
     tess_forecast t = r->plan.ram.time;
     if (t.seconds < t.work) t.seconds = t.work;
-    t.seconds *= longer(r);
+    t.seconds = t.seconds * longer(r) + further(l, p, &r->limits.ram.rates);
     tess_estimate_time(out, r, p, &t);
 }
 
-static void print_gpu_time(const tess_run *r, const tess_step *step, const tess_holds *p, const struct asked *a)
+static void print_gpu_time(const tess_run *r, const tess_step *step, const tess_holds *p, const struct layouts *l,
+                           const struct asked *a)
 {
     tess_rehearsed t;
     if (!a->stage) {
@@ -86,16 +118,17 @@ static void print_gpu_time(const tess_run *r, const tess_step *step, const tess_
         return;
     }
     tess_step_rehearse(step, &r->plan, a->stage, &t);
-    t.seconds *= longer(r);
+    t.seconds = t.seconds * longer(r) + further(l, p, NULL);
     tess_estimate_gpu_time(a->out, r, p, &t);
 }
 
 /* Of rank 0, as simulations have it, which may not be the one that all else is said of. */
-static tess_status print_memory(const tess_config *c, int rank, FILE *out)
+static tess_status print_memory(const tess_config *c, int rank, const tess_stage *stage, FILE *out)
 {
     tess_run run;
     tess_run_tasks *tasks = NULL;
     tess_step *step = NULL;
+    (void)stage;
     tess_status status = tess_run_open(c, rank, &run);
     if (status == TESS_OK) status = tess_run_tasks_open(&run, &tasks);
     if (status == TESS_OK) status = tess_run_tiers(&run, c->output);
@@ -116,13 +149,13 @@ static tess_status room_here(tess_run *r, const tess_holds *p, char text[static 
 }
 
 /* Prints where the tiles of the step go, or why it does not fit, and what it would take where there is room. */
-static tess_status print_placed(tess_run *r, uint64_t least, const struct asked *a)
+static tess_status print_placed(tess_run *r, uint64_t least, const struct layouts *l, const struct asked *a)
 {
     FILE *out = a->out;
     const uint64_t limit = tess_run_limit(r);
     tess_step *step = NULL, *eval = NULL;
     tess_holds p;
-    struct answer first = a->stage && r->rank ? ask(print_memory, r->c, 0) : (struct answer){0};
+    struct answer first = a->stage && r->rank ? ask(print_memory, r->c, 0, a->stage) : (struct answer){0};
     tess_status status = tess_run_train_step(r, &step);
     if (status == TESS_OK && r->evaluates) status = tess_run_eval_step(r, false, &eval); /* it rests there, too */
     const bool fits = status == TESS_OK;
@@ -149,15 +182,15 @@ static tess_status print_placed(tess_run *r, uint64_t least, const struct asked 
             if (answered(&first, line, sizeof line, &length))
                 fwrite(line, 1, length, out);
             else
-                status = print_memory(r->c, 0, out);
+                status = print_memory(r->c, 0, a->stage, out);
         }
         if (fits && !a->stage && room_here(r, &p, room) != TESS_OK) why = tess_strdup(room);
         if (why) fprintf(out, "does not fit: %s\n", why);
         if (tess_ranks() > 1) tess_estimate_messages(out, r, &p);
         if (tess_gpus() > 0)
-            print_gpu_time(r, step, &p, a);
+            print_gpu_time(r, step, &p, l, a);
         else
-            print_time(r, &p, out);
+            print_time(r, &p, l, out);
         status = flush(out);
         tess_bar_back();
         tess_run_say_dtype(r, &p);
@@ -173,36 +206,36 @@ static tess_status print_placed(tess_run *r, uint64_t least, const struct asked 
     return status;
 }
 
-/* What the step holds that trains, before it has a plan. */
-static tess_status holds_of(const tess_run *r, tess_holds *p)
+static tess_status lay_out_run(const tess_run *r, const tess_stage *stage, struct laid *out)
 {
     tess_step *step = NULL;
     TESS_TRY(tess_run_step(r, true, &step));
-    tess_step_holds(step, p);
+    tess_step_holds(step, &out->holds);
+    if (stage) out->gpu = tess_step_gpu_seconds(step, stage);
     tess_step_free(step);
     return TESS_OK;
 }
 
-static tess_status holds_at(const tess_config *c, int rank, tess_holds *holds)
+static tess_status lay_out(const tess_config *c, int rank, const tess_stage *stage, struct laid *out)
 {
     tess_run run;
     tess_status status = tess_run_open(c, rank, &run);
-    if (status == TESS_OK) status = holds_of(&run, holds);
+    if (status == TESS_OK) status = lay_out_run(&run, stage, out);
     tess_run_close(&run);
     return status;
 }
 
-static tess_status say_holds(const tess_config *c, int rank, FILE *out)
+static tess_status say_layout(const tess_config *c, int rank, const tess_stage *stage, FILE *out)
 {
-    tess_holds holds;
-    TESS_TRY(holds_at(c, rank, &holds));
-    return fwrite(&holds, sizeof holds, 1, out) == 1 ? TESS_OK : TESS_FAILED;
+    struct laid laid = {0};
+    TESS_TRY(lay_out(c, rank, stage, &laid));
+    return fwrite(&laid, sizeof laid, 1, out) == 1 ? TESS_OK : TESS_FAILED;
 }
 
-/* The rank that holds the most, and what; of one rank nothing is said. Those of a pipeline's stage differ by heads or
- * rows alone: the first stands for them, and in the stage that holds the most the last of either other dimension too.
- * Data-parallel ranks with shares all stand for themselves. */
-static tess_status find_largest(const tess_config *c, int *largest, tess_holds *most)
+/* Lays ranks out, not if there is one alone. Those of a pipeline's stage differ by heads or rows alone: the first
+ * stands for them, and in the stage that holds the most the last of either other dimension too. Data-parallel ranks
+ * with shares all stand for themselves. */
+static tess_status find_largest(const tess_config *c, const tess_stage *stage, struct layouts *l)
 {
     const int ranks = tess_ranks(), tensor = (int)c->parallel.tensor, model = tensor * (int)c->parallel.pipeline,
               cores = tess_cores();
@@ -210,23 +243,21 @@ static tess_status find_largest(const tess_config *c, int *largest, tess_holds *
     TESS_FREED struct answer *other = tess_alloc((size_t)ranks * sizeof *other);
     const bool unequal = c->parallel.shares || c->parallel.state_shares;
     tess_status status = TESS_OK;
-    *largest = 0;
-    *most = (tess_holds){0};
     for (int last = 0; last < 2 && ranks > 1; last++) {
         int n = 0, asked = 0;
         for (int r = 0; r < ranks; r++) {
             const int d = r / model, t = r % tensor;
-            const bool first = (d == 0 || unequal) && t == 0, same = r % model / tensor == *largest % model / tensor;
+            const bool first = (d == 0 || unequal) && t == 0, same = r % model / tensor == l->largest % model / tensor;
             const bool end = (d == 0 || d == ranks / model - 1 || unequal) && (t == 0 || t == tensor - 1);
             if (last ? end && !first && same : first) rank[n++] = r;
         }
         for (int k = 0; k < n; k++) {
-            tess_holds holds;
+            struct laid *laid = &l->of[rank[k]];
             size_t length;
-            for (; asked < n && asked < k + cores; asked++) other[asked] = ask(say_holds, c, rank[asked]);
-            if (!answered(&other[k], &holds, sizeof holds, &length) && status == TESS_OK)
-                status = holds_at(c, rank[k], &holds);
-            if (status == TESS_OK && holds.peak_total > most->peak_total) *most = holds, *largest = rank[k];
+            for (; asked < n && asked < k + cores; asked++) other[asked] = ask(say_layout, c, rank[asked], stage);
+            if (!answered(&other[k], laid, sizeof *laid, &length) && status == TESS_OK)
+                status = lay_out(c, rank[k], stage, laid);
+            if (laid->holds.peak_total > l->of[l->largest].holds.peak_total) l->largest = rank[k];
         }
     }
     return status;
@@ -248,33 +279,34 @@ static tess_status find_least(const tess_run *r, uint64_t tasks, uint64_t *least
     return status;
 }
 
-static tess_status print_run(const tess_config *c, int rank, tess_holds p, const struct asked *a)
+static tess_status print_run(const tess_config *c, const struct layouts *l, const struct asked *a)
 {
     FILE *out = a->out;
+    struct laid *own = &l->of[l->largest];
     tess_run run;
     tess_run_tasks *tasks = NULL;
     uint64_t least = 0;
-    tess_status status = tess_run_open(c, rank, &run);
+    tess_status status = tess_run_open(c, l->largest, &run);
     if (status == TESS_OK) status = tess_run_tasks_open(&run, &tasks);
     if (status == TESS_OK && tess_run_check_weights(&run) != TESS_OK) {
         tess_note("train refuses this: %s", tess_error_text());
         tess_error_clear();
     }
     if (status == TESS_OK) status = tess_run_tiers(&run, c->output);
-    if (status == TESS_OK && !p.tasks) status = holds_of(&run, &p);
+    if (status == TESS_OK && !own->holds.tasks) status = lay_out_run(&run, NULL, own);
     if (status == TESS_OK) {
         tess_bar_aside();
         const long long all = tess_graph_param_elements(run.g), trained = tess_graph_trained_elements(run.g);
         fprintf(out, "%lld parameters, ", all);
         if (trained < all) fprintf(out, "%lld of them trained, ", trained);
         fprintf(out, "%lld tokens a step, %llu tasks over %llu tiles\n", (long long)tess_run_tokens(&run),
-                (unsigned long long)p.tasks, (unsigned long long)p.tiles);
-        if (tess_ranks() > 1) fprintf(out, "rank %d of %d, which holds the most\n", rank, tess_ranks());
+                (unsigned long long)own->holds.tasks, (unsigned long long)own->holds.tiles);
+        if (tess_ranks() > 1) fprintf(out, "rank %d of %d, which holds the most\n", l->largest, tess_ranks());
         status = flush(out);
         tess_bar_back();
     }
-    if (status == TESS_OK) status = find_least(&run, p.tasks, &least);
-    if (status == TESS_OK) status = print_placed(&run, least, a);
+    if (status == TESS_OK) status = find_least(&run, own->holds.tasks, &least);
+    if (status == TESS_OK) status = print_placed(&run, least, l, a);
     tess_run_tasks_free(tasks);
     tess_run_close(&run);
     return status;
@@ -282,12 +314,13 @@ static tess_status print_run(const tess_config *c, int rank, tess_holds p, const
 
 static tess_status estimate(const tess_config *c, const struct asked *a)
 {
-    int rank;
-    tess_holds most;
+    struct layouts l = {0};
     if (!c || !a->out) return tess_error(TESS_INVALID, c ? "output" : "configuration", "is NULL");
     tess_bar_begin("planning the step", 0);
-    tess_status status = find_largest(c, &rank, &most);
-    if (status == TESS_OK) status = print_run(c, rank, most, a);
+    l.of = tess_alloc((size_t)tess_ranks() * sizeof *l.of);
+    tess_status status = find_largest(c, a->stage, &l);
+    if (status == TESS_OK) status = print_run(c, &l, a);
+    free(l.of);
     tess_bar_end();
     return status;
 }
