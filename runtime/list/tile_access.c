@@ -5,11 +5,10 @@
 #include "runtime/tiles/tiles.h"
 #include <string.h>
 
-/* Where a tile is in RAM. StarPU's own question goes by the thread that asks, which may be a GPU's worker. */
+/* StarPU's question for a local pointer goes by the thread that asks, which may be a GPU's worker. */
 static void *in_ram(const tess_tile *t)
 {
-    const struct starpu_vector_interface *v = starpu_data_get_interface_on_node(t->handle, STARPU_MAIN_RAM);
-    return (void *)v->ptr;
+    return starpu_data_handle_to_pointer(t->handle, STARPU_MAIN_RAM);
 }
 
 tess_status tess_tile_map(tess_tile *t, int mode, void **data)
