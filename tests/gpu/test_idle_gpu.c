@@ -98,11 +98,6 @@ TEST(no_task_of_a_gpu_wakes_a_worker)
                   c.workers, c.sleeps, c.seconds, TASKS, most);
 }
 
-static void keep(tess_lending *l)
-{
-    tess_tile_return(l);
-}
-
 /* A copy to RAM ends in the thread of the GPU's worker, whose memory is the GPU's: what is lent then is in RAM all the
  * same. */
 TEST(what_is_lent_is_in_ram)
@@ -113,13 +108,15 @@ TEST(what_is_lent_is_in_ram)
     CHECK_EQ(tess_tile_map(tile, TESS_W, &data), TESS_OK);
     memset(data, 0, 4096);
     tess_tile_unmap(tile);
-    tess_lending l = {.tile = tile, .when = TESS_LENT_BEHIND, .ready = keep};
+    char first;
+    tess_reading r = {.of = {.tile = tile}, .to = &first, .bytes = 1};
     tess_use use = {.tile = tile, .mode = TESS_RW};
-    CHECK_EQ(tess_tile_lend(&l), TESS_OK);
+    CHECK_EQ(tess_tile_read_behind(&r), TESS_OK);
     CHECK_EQ(tess_submit_all(&(tess_task){.cl = &nothing, .use = &use, .nuse = 1}, 1), TESS_OK);
+    CHECK(tess_reading_wait(&r));
     CHECK_EQ(tess_wait(), TESS_OK);
     CHECK_EQ(tess_tile_map(tile, TESS_R, &data), TESS_OK);
-    CHECK(l.lent && l.data == data);
+    CHECK(r.of.data == data);
     tess_tile_unmap(tile);
     tess_tile_free(tile);
     tess_stop();
