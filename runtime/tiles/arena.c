@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { HUGE = 2 << 20, GRAIN = 64 << 10, REGIONS = 4096 };
+enum { HUGE = 2 << 20, GRAIN = 4 << 10, REGIONS = 4096 };
 
 enum state {
     COLD,    /* free, without pages */

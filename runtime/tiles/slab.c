@@ -3,7 +3,8 @@
  * so that pages are faulted in once; under a cap only as far as what is in use and what is kept stay below it.
  *
  * Beside a GPU, which pins a buffer whole, a buffer stays whole and serves the next one of about its size. Elsewhere
- * its pages serve any (arena.c): without that 4% of a step under a cap went into making pages and giving them back. */
+ * its pages serve any (arena.c): without that 4% of a step under a cap went into making pages and giving them back, and
+ * 8% of one whose tiles of 64 KiB to 1 MiB were malloc's, which gives pages back all the time. */
 #include "runtime/gpu/gpu.h"
 #include "runtime/tiles/tiles.h"
 #include "runtime/trace/trace.h"
@@ -18,7 +19,8 @@
 #include <unistd.h>
 
 enum {
-    LARGE = 1 << 20,
+    LARGE = 64 << 10,       /* smaller ones are malloc's */
+    LARGE_PINNED = 1 << 20, /* beside a GPU */
     MODEST = 256 << 20,
     SLOTS = 1 << 16,
     GRAIN = 64 << 10,
@@ -195,7 +197,7 @@ static void *make_ready(void *unused)
 {
     for (size_t k; (k = ahead.next++) < ahead.n;) {
         const size_t size = rounded(ahead.bytes[k]);
-        if (ahead.bytes[k] < LARGE) continue;
+        if (ahead.bytes[k] < LARGE_PINNED) continue;
         struct slot s = {.ptr = tess_arena_map(size, 0), .size = size};
         if (!s.ptr) break; /* who needs it will say so */
         s.pinned = tess_gpu_pin(s.ptr, size);
@@ -275,7 +277,7 @@ static int get(unsigned node, void **out, size_t bytes, int flags)
     void *p = NULL;
     errno = 0;
     pthread_mutex_lock(&lock);
-    if (bytes < LARGE) {
+    if (bytes < (whole ? LARGE_PINNED : LARGE)) {
         make_room(bytes);
         if (posix_memalign(&p, bytes < BLOCK ? 64 : BLOCK, bytes ? bytes : 64)) p = NULL;
     } else
@@ -294,10 +296,11 @@ static int put(unsigned node, void *p, size_t bytes, int flags)
     pthread_mutex_lock(&lock);
     held -= bytes;
     tess_trace_set(TESS_TRACE_CPU_BYTES, held);
-    if (bytes < LARGE)
+    const bool arena = bytes >= LARGE && tess_arena_put(p);
+    if (!arena && bytes < LARGE_PINNED)
         free(p);
     else {
-        if (!tess_arena_put(p)) put_whole(p);
+        if (!arena) put_whole(p);
         while (give_back(0)) {
         }
     }
