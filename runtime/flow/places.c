@@ -16,13 +16,16 @@ static bool is_placed(const tess_places *p, const tess_tile *t)
     return tess_is_placed(t, p->level);
 }
 
-/* Forgets departures that ended, or all. */
+/* Forgets departures that ended, once they are half of the list, or all: whoever submits a whole step has thousands. */
 static void sweep(tess_places *p, bool all)
 {
+    if (!all && 2 * p->ended < p->departures) return;
     tess_departure **at = &p->departing;
     for (tess_departure *d; (d = *at);) {
         if (all || atomic_load(&d->gone)) {
             *at = d->next;
+            p->ended -= atomic_load(&d->gone);
+            p->departures--;
             free(d);
         } else
             at = &d->next;
@@ -156,6 +159,7 @@ void tess_places_leave(tess_places *p, tess_tile *t, bool copy)
     *d = (tess_departure){.from = p, .tile = t, .at = t->stay[p->level].at, .bytes = t->bytes, .copy = copy};
     *p->last = d;
     p->last = &d->next;
+    p->departures++;
     p->leaving += d->bytes;
     p->leave(d);
 }
@@ -163,6 +167,7 @@ void tess_places_leave(tess_places *p, tess_tile *t, bool copy)
 void tess_departure_ends(tess_departure *d)
 {
     d->from->leaving -= d->bytes;
+    d->from->ended++;
     atomic_store(&d->gone, true); /* and is the main thread's */
 }
 

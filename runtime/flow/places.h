@@ -50,7 +50,9 @@ struct tess_places {
     _Atomic uint64_t leaving;      /* and of those that leave */
     struct tess_pool *pool;        /* of addresses */
     tess_departure *departing, **last;
-    tess_tile *placed; /* the last that got its place first */
+    size_t departures;    /* in that list, */
+    _Atomic size_t ended; /* and which of them ended */
+    tess_tile *placed;    /* the last that got its place first */
     struct tess_arrival {
         tess_tile *tile;
         size_t task;
