@@ -235,6 +235,20 @@ TEST(an_estimate_counts_what_the_busiest_stage_does)
     CHECK(all[1] > 1.3 * all[0]);
 }
 
+/* While a sum of gradients waits for the other ranks, a GPU goes on with the backward pass. */
+TEST(an_estimate_has_sums_of_gradients_yield)
+{
+    char machine[4300];
+    SIMULATE_SETUP();
+    snprintf(machine, sizeof machine, "%s/../tools/simulate/machines/dgx-h100.json", TESS_TESTS);
+    DONE("estimate", "run.json", "--machine", machine, "--nodes", "1", "zero_optimization.stage=1",
+         "gradient_clipping=0", "model.n_embd=1600", "model.n_layer=12", "model.n_head=25", "model.n_positions=1024",
+         "data.seq_length=1024", "train_batch_size=64", "train_micro_batch_size_per_gpu=8", "bf16.enabled=true");
+    const char *time = strstr(ran.out, "time of a step");
+    CHECK(behind(time, "messages to other ranks and from them") > 0.1 * behind(time, "the GPU at work"));
+    CHECK_NEAR(behind(time, "in all"), behind(time, "the GPU at work"), 0.03 * behind(time, "the GPU at work"));
+}
+
 /* The sweep alone is told, as by kill; what it has started clears what it has made. */
 TEST(a_signal_ends_all_of_a_sweep)
 {
@@ -547,6 +561,10 @@ TEST(an_estimate_on_a_machine_says_what_has_no_room_there)
     FAILS(1, ("estimate", "run.json", "--machine", "small.json", "--fits", cap[0], cap[1]), "memory.disk: 20.5 MiB");
     FAILS(2, ("estimate", "run.json", "--machine", "two.json", "--ranks", "2"), "--ranks 2: on a machine's file");
     DONE("estimate", "run.json", "--machine", "two.json", "--fits");
+    FAILS(1, ("estimate", "run.json", "--machine", "two.json", "--fits", "model.n_embd=4096", "model.n_layer=24"),
+          "memory: what lasts from step to step takes ");
+    DONE("estimate", "run.json", "--machine", "two.json", "model.n_embd=4096", "model.n_layer=24");
+    CHECK_HAS(ran.out, "does not fit: memory: the run needs ");
 }
 
 /* On a GPU states go before what would only be kept, whatever room there is. */

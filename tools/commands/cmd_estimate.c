@@ -59,7 +59,9 @@ const command cmd_estimate = {
         "would\n"
         "take where there is room, and behind \"does not fit\" the least value of the setting that would do. It is an\n"
         "estimate too: the exit status is 0, unless --fits was given. With --machine it is the estimate of a machine\n"
-        "that is not here (docs/simulate.md), and of the rank of all on its nodes that holds the most.\n",
+        "that is not here (docs/simulate.md), and of the rank of all on its nodes that holds the most; with --fits as "
+        "well\n"
+        "it ends where weights and states alone have no room.\n",
     .use = &cmd_estimate_use,
     .run = run,
     .ranks = CMD_ONE_OF_RANKS};

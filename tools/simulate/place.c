@@ -18,7 +18,7 @@ static option options[OPTIONS_COUNT] = {
 
 /* ---- candidates ---- */
 
-enum { MOST = 512, ROUNDS = 5, AT_A_TIME = 2 };
+enum { MOST = 512, ROUNDS = 5, AT_A_TIME = 2, LARGER = 4 };
 static const char *const orders[][2] = {{"parallel.schedule=1f1b", "parallel.interleave=1"},
                                         {"parallel.schedule=1f1b", "parallel.interleave=2"},
                                         {"parallel.schedule=1f1b", "parallel.interleave=4"},
@@ -115,7 +115,6 @@ static void write_rows(int i)
     const struct choice *c = &search.of[i];
     write_keys(c, c->micros, row_of(i));
     if (c->micros) write_keys(c, longer(c), row_of(i) + 1);
-    row_of(i)[1].done = !c->micros;
 }
 
 static int given_number(const char *key, int otherwise)
@@ -152,19 +151,30 @@ static void add(struct choice c)
     search.rows++;
 }
 
-/* One micro-batch of the least size for each section of a pipeline; larger ones as well where a rank has all blocks. */
+/* The least micro-batch for each section of a pipeline, and for a shared sequence; larger ones where a rank has all
+ * blocks, whose weights may come for each. */
 static void add_divisions(int far)
 {
     for (int t = 1; t <= search.here; t *= 2)
         for (int p = 1; p <= search.ranks / t && (p == 1 || !far); p *= 2)
-            for (int stage = 1; stage <= (p == 1 ? 3 : 1); stage += 2)
-                for (int micro = 1; micro <= (p == 1 ? 4 : 1); micro *= 4) {
-                    struct choice c = {.tensor = t, .pipeline = p, .sequence = 1, .stage = stage};
-                    c.micro = micro, c.away = far, c.again = true;
-                    add(c);
-                    c.sequence = search.here / t;
-                    if (stage == 3 && micro == 1) add(c);
-                }
+            for (int stage = 1; stage <= (p == 1 ? 3 : 1); stage += 2) {
+                struct choice c = {.tensor = t, .pipeline = p, .sequence = 1, .stage = stage};
+                c.micro = p == 1 ? LARGER : 1, c.away = far, c.again = true;
+                add(c);
+                c.micro = 1, c.sequence = search.here / t;
+                if (stage == 3) add(c);
+            }
+}
+
+/* The least micro-batch where a larger one does not fit. */
+static void add_least(int first)
+{
+    for (int i = first, end = search.rows; i < end; i++) {
+        struct choice c = search.of[i];
+        if (c.micro != LARGER || row_of(i)->fits) continue;
+        c.micro = 1;
+        add(c);
+    }
 }
 
 /* What differs from it by one setting. */
@@ -228,8 +238,12 @@ static void draw_line(int i)
 
 static tess_status run_rows(int first, int more)
 {
-    TESS_TRY(cmd_rows_run("place", search.argument, search.count + more, row_of(first), 2 * (search.rows - first),
-                          &search.ended_by));
+    for (int longer = 0; longer < 2 && !search.ended_by; longer++) { /* where the shorter of two steps fits */
+        for (int i = first; i < search.rows; i++)
+            row_of(i)[1].done = !longer || !search.of[i].micros || !row_of(i)->fits;
+        TESS_TRY(cmd_rows_run("place", search.argument, search.count + more, row_of(first), 2 * (search.rows - first),
+                              &search.ended_by));
+    }
     for (int i = first; i < search.rows && !search.ended_by; i++)
         if (search.of[i].micros) draw_line(i);
     return TESS_OK;
@@ -276,6 +290,9 @@ static tess_status look(int order[MOST], int *fit)
         before = search.rows;
         add_divisions(far);
         TESS_TRY(estimate(before));
+        const int larger = search.rows;
+        add_least(before);
+        TESS_TRY(estimate(larger));
         if (search.ended_by) return TESS_OK;
         *fit = sort(order);
     }
@@ -319,6 +336,8 @@ static tess_status tell(const int order[MOST], int fit)
     enum { SHOWN = 8 };
     if (fit == 0) { /* where there is one reason, that is the error */
         cmd_row *first = row_of(0);
+        for (int i = 0; i < search.rows && first->status != TESS_FAILED; i++) /* which could be, and has no room */
+            first = row_of(row_of(i)->status == TESS_FAILED ? i : 0);
         bool same = true;
         for (int i = 1; i < search.rows; i++) same = same && !strcmp(row_of(i)->wrong, first->wrong);
         char *what = same ? strstr(first->wrong, ": ") : NULL;

@@ -155,7 +155,8 @@ static tess_status print_placed(tess_run *r, uint64_t least, const struct layout
     const uint64_t limit = tess_run_limit(r);
     tess_step *step = NULL, *eval = NULL;
     tess_holds p;
-    struct answer first = a->stage && r->rank ? ask(print_memory, r->c, 0, a->stage) : (struct answer){0};
+    const bool of_another = a->stage && r->rank && !a->must_fit; /* no is an answer without that */
+    struct answer first = of_another ? ask(print_memory, r->c, 0, a->stage) : (struct answer){0};
     tess_status status = tess_run_train_step(r, &step);
     if (status == TESS_OK && r->evaluates) status = tess_run_eval_step(r, false, &eval); /* it rests there, too */
     const bool fits = status == TESS_OK;
@@ -177,8 +178,8 @@ static tess_status print_placed(tess_run *r, uint64_t least, const struct layout
             tess_estimate_tiers(out, r, step, limit, least);
         else
             tess_estimate_needs(out, r, step, limit);
-        if (fits && a->stage && !r->rank) tess_run_print_memory(r, step, out);
-        if (fits && a->stage && r->rank) {
+        if (fits && a->stage && !of_another) tess_run_print_memory(r, step, out);
+        if (fits && of_another) {
             if (answered(&first, line, sizeof line, &length))
                 fwrite(line, 1, length, out);
             else
@@ -263,6 +264,21 @@ static tess_status find_largest(const tess_config *c, const tess_stage *stage, s
     return status;
 }
 
+/* Of a machine elsewhere, where no is an answer: what lasts from step to step may be too much, whatever the plan. */
+static tess_status has_what_lasts(const tess_run *r, const tess_holds *h)
+{
+    const uint64_t has = tess_run_limit(r) + tess_run_gpu(r).memory;
+    uint64_t lasts = 0;
+    for (int k = 0; k < TESS_ROLE_COUNT; k++)
+        if (k != TESS_ROLE_SCRATCH) lasts += h->resident[k];
+    if (lasts <= has || r->machine.disk) return TESS_OK;
+    return tess_error(
+        TESS_FAILED, r->caps.cpu > 0 ? r->caps.cpu_key : "memory",
+        "what lasts from step to step takes %s, RAM and GPU have %s (memory.path=DIR puts on disk what does not "
+        "fit)",
+        tess_human_bytes((double)lasts), tess_human_bytes((double)has));
+}
+
 /* The least memory.cpu over a disk, by a trial; 0 where there is no disk, or where trying would take too long. */
 static tess_status find_least(const tess_run *r, uint64_t tasks, uint64_t *least)
 {
@@ -305,6 +321,7 @@ static tess_status print_run(const tess_config *c, const struct layouts *l, cons
         status = flush(out);
         tess_bar_back();
     }
+    if (status == TESS_OK && a->stage && a->must_fit) status = has_what_lasts(&run, &own->holds);
     if (status == TESS_OK) status = find_least(&run, own->holds.tasks, &least);
     if (status == TESS_OK) status = print_placed(&run, least, l, a);
     tess_run_tasks_free(tasks);

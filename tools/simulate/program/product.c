@@ -3,6 +3,7 @@
 #include "tools/commands/cmd.h"
 #include "tools/simulate/simulation.h"
 #include <errno.h>
+#include <malloc.h>
 #include <string.h>
 
 static const char *const required[] = {"model", NULL};
@@ -22,6 +23,7 @@ static tess_status estimate(const tess_config *c, const tess_simulated *m, const
                                         .mixed_read_rate = m->drive.mixed_read_rate * part,
                                         .mixed_write_rate = m->drive.mixed_write_rate * part}};
     TESS_TRY(tess_simulated_check_drive(m, tess_run_disk(c)));
+    mallopt(M_MMAP_THRESHOLD, 32 << 20), mallopt(M_TRIM_THRESHOLD, 1 << 30); /* lists of tasks come and go */
     const tess_status status = tess_estimate_on(c, &stage, of->must_fit, out);
     if (status == TESS_OK) tess_simulated_say_rates(tess_simulated_machine(), out);
     return status;
