@@ -15,6 +15,7 @@ struct line {
     double free, busy;
     struct {
         double from, to;
+        bool yields; /* what it waited for may be later */
     } gap[GAPS];
     int gaps;
 };
@@ -50,31 +51,49 @@ struct rehearsal {
     double end;
 };
 
-static void skip(struct line *l, double from, double to)
+/* How something is done: no earlier than what comes before it in the list; or in the time in which that waited; or, a
+ * sum of gradients, which none but updates wait for, behind all that is ready while it waits. */
+enum manner { IN_TURN, FILLS, YIELDS };
+
+static void skip(struct line *l, double from, double to, enum manner how)
 {
     if (!(to > from)) return;
     if (l->gaps == GAPS) memmove(l->gap, l->gap + 1, --l->gaps * sizeof *l->gap);
     l->gap[l->gaps].from = from;
+    l->gap[l->gaps].yields = how == YIELDS;
     l->gap[l->gaps++].to = to;
 }
 
+/* Has what comes behind gap i begin later by `over`, as far as the gaps behind it do not take that up. */
+static void push(struct line *l, int i, double over)
+{
+    while (++i < l->gaps && over > 0) {
+        const double taken = fmin(over, l->gap[i].to - l->gap[i].from);
+        l->gap[i].from += taken;
+        over -= taken;
+    }
+    l->free += over;
+}
+
 /* Does it as early as it can, and no earlier than `ready`; returns the end. */
-static double work(struct line *l, double ready, double seconds, bool fills)
+static double work(struct line *l, double ready, double seconds, enum manner how)
 {
     l->busy += seconds;
-    for (int i = 0; fills && i < l->gaps; i++) {
+    for (int i = 0; how != IN_TURN && i < l->gaps; i++) {
         const double begin = fmax(ready, l->gap[i].from), end = begin + seconds, to = l->gap[i].to;
-        if (end > to) continue;
+        if (l->gap[i].yields ? begin >= to : end > to) continue;
         l->gap[i].to = begin;
-        if (end == to || i + 1 == GAPS) return end;
+        if (end > to) push(l, i, end - to);
+        if (end >= to || i + 1 == GAPS) return end;
         if (l->gaps == GAPS) l->gaps--;
         memmove(l->gap + i + 2, l->gap + i + 1, (size_t)(l->gaps - i - 1) * sizeof *l->gap);
+        l->gap[i + 1] = l->gap[i];
         l->gap[i + 1].from = end, l->gap[i + 1].to = to;
         l->gaps++;
         return end;
     }
     const double begin = fmax(l->free, ready);
-    skip(l, l->free, begin);
+    skip(l, l->free, begin, how);
     return l->free = begin + seconds;
 }
 
@@ -109,7 +128,7 @@ static double bring(struct rehearsal *r, int k, uint32_t t, bool reads)
     if (k == 0) when = r->settled = fmax(fmax(when, r->settled), fmax(r->looked, r->left[t]));
     reads = reads && l->in_rate > 0; /* without a drive it is what the step before left, as late updates find it */
     if (reads) {
-        when = work(&l->in, fmax(when, bring(r, k + 1, t, true)), l->latency + (double)bytes / l->in_rate, true);
+        when = work(&l->in, fmax(when, bring(r, k + 1, t, true)), l->latency + (double)bytes / l->in_rate, FILLS);
         pass_ram(r, k, when, bytes);
     }
     l->dirty[t] = false;
@@ -122,7 +141,7 @@ static double write_back(struct rehearsal *r, int k, uint32_t t, double when)
     struct level *l = &r->level[k];
     if (!l->dirty[t]) return when;
     l->dirty[t] = false;
-    const double end = work(&l->out, when, l->latency + (double)r->u->tile[t].bytes / l->out_rate, true);
+    const double end = work(&l->out, when, l->latency + (double)r->u->tile[t].bytes / l->out_rate, FILLS);
     pass_ram(r, k, end, r->u->tile[t].bytes);
     if (k + 1 < LEVELS) {
         if (!(r->level[k + 1].here[t] < INFINITY)) make_room(&r->level[k + 1], r->u->tile[t].bytes);
@@ -224,15 +243,23 @@ static void look_at(struct rehearsal *r, size_t k)
     }
 }
 
+/* It has to do with gradients, and with no activation. */
+static bool sums(const tess_uses *u, size_t k)
+{
+    for (size_t i = u->task[k].first; i < u->task[k + 1].first; i++)
+        if (u->tile[u->use[u->named[i]].tile].role == TESS_ROLE_ACTIVATION) return false;
+    return true;
+}
+
 static void run_task(struct rehearsal *r, size_t k)
 {
     const tess_times *t = r->times;
     const bool gpu = on_gpu(r, k);
     if (gpu) look_at(r, k);
-    const double ready = gather(r, k, !gpu), end = r->u->task[k].where == TESS_IS_MESSAGE
-                                                       ? work(&r->lane[t->lane[k]], ready, t->gpu[k], false)
-                                                   : gpu ? work(&r->gpu, ready, t->gpu[k], true)
-                                                         : work(&r->cores, ready, t->cores[k], false);
+    const double ready = gather(r, k, !gpu),
+                 end = r->u->task[k].where == TESS_IS_MESSAGE ? work(&r->lane[t->lane[k]], ready, t->gpu[k], IN_TURN)
+                       : gpu ? work(&r->gpu, ready, t->gpu[k], sums(r->u, k) ? YIELDS : FILLS)
+                             : work(&r->cores, ready, t->cores[k], IN_TURN);
     r->submitted[k] = r->settled;
     settle(r, k, !gpu, end);
 }
