@@ -8,7 +8,13 @@
 #include <time.h>
 
 enum { KiB = 1 << 10 };
-static const double patience = 0.4;
+static double patience = 0.4;
+
+/* For a child that goes on to its end: a busy machine takes the core away for tenths of a second. */
+static void with_patience(void)
+{
+    patience = 2;
+}
 
 #define MUST(call)                                                                                                     \
     do {                                                                                                               \
@@ -31,7 +37,7 @@ static tess_codelet waits = {.name = "waits", .dtype = TESS_F32, .cpu = wait_at_
 static void compute(const tess_work *w)
 {
     (void)w;
-    for (double start = tess_seconds(); tess_seconds() < start + 3 * patience;) continue;
+    for (double start = tess_seconds(); tess_seconds() < start + 2 * patience;) continue;
 }
 static tess_codelet computes = {.name = "computes", .dtype = TESS_F32, .cpu = compute};
 
@@ -203,22 +209,39 @@ TEST(who_stands_still_says_why)
     rmdir(folder);
 }
 
-TEST(a_process_that_is_stopped_loses_no_patience)
+/* What the child looked at when it gave up tells more than that it did. */
+static void went_on(void)
 {
-    CHECK_EQ(pipe(gate), 0);
-    const struct child c = child_start(at_the_end);
-    child_wait_for(&c);
-    kill(c.pid, SIGSTOP);
-    nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 500000000}, NULL);
-    CHECK_EQ(write(gate[1], "", 1), 1);
-    kill(c.pid, SIGCONT);
-    child_finish(&c);
+    char line[400];
+    FILE *f = *child_end.err ? fopen("standstill.txt", "r") : NULL;
+    while (f && fgets(line, sizeof line, f)) fputs(line, stderr);
+    if (f) fclose(f);
     CHECK_STR(child_end.err, "");
     CHECK_EQ(child_end.status, 0);
 }
 
+static void at_the_end_with_patience(void)
+{
+    with_patience();
+    at_the_end();
+}
+
+TEST(a_process_that_is_stopped_loses_no_patience)
+{
+    CHECK_EQ(pipe(gate), 0);
+    const struct child c = child_start(at_the_end_with_patience);
+    child_wait_for(&c);
+    kill(c.pid, SIGSTOP);
+    nanosleep(&(struct timespec){.tv_sec = 3}, NULL);
+    CHECK_EQ(write(gate[1], "", 1), 1);
+    kill(c.pid, SIGCONT);
+    child_finish(&c);
+    went_on();
+}
+
 static void compute_for_long(void)
 {
+    with_patience();
     begin(0, &computes);
     MUST(tess_wait());
     tess_tile_free(tile);
@@ -228,14 +251,13 @@ static void compute_for_long(void)
 TEST(a_task_that_computes_for_long_is_no_standstill)
 {
     child_run(compute_for_long);
-    CHECK_STR(child_end.err, "");
-    CHECK_EQ(child_end.status, 0);
+    went_on();
 }
 
 static void sleep_on(const tess_work *w)
 {
     (void)w;
-    nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 200000000}, NULL);
+    nanosleep(&(struct timespec){.tv_sec = 2, .tv_nsec = 500000000}, NULL);
 }
 static tess_codelet sleeps = {.name = "sleeps", .dtype = TESS_F32, .cpu = sleep_on};
 
@@ -252,6 +274,7 @@ static void run_twice(void)
     static tess_use use[] = {{NULL, TESS_W | TESS_LAST}};
     static const tess_task last = {.cl = &sleeps, .use = use, .nuse = 1};
     tess_tile *left = new_tile("left");
+    with_patience();
     begin(100 * KiB, &fails);
     tess_stop();
     MUST(tess_start(&(tess_machine){.workers = 1}));
@@ -259,7 +282,7 @@ static void run_twice(void)
     MUST(tess_submit(&last));
     const double before = tess_seconds();
     submit(&sleeps, new_tile("next"));
-    if (tess_seconds() - before > 0.6) CHECK_SAY("the cap of the first run held a task up in the second");
+    if (tess_seconds() - before > 1.5) CHECK_SAY("the cap of the first run held a task up in the second");
     MUST(tess_wait());
     if (tess_flow_waited() > 0) CHECK_SAY("the second run waits for RAM, of which it may have any");
     tess_stop();
@@ -268,8 +291,7 @@ static void run_twice(void)
 TEST(nothing_of_a_run_is_left_for_the_next)
 {
     child_run(run_twice);
-    CHECK_STR(child_end.err, "");
-    CHECK_EQ(child_end.status, 0);
+    went_on();
 }
 
 /* The processor's seconds of this process. */
