@@ -306,26 +306,27 @@ static bool is_spoiled(const tess_step *s, const struct tess_step_run *r)
            (r->norm.there && !isfinite(r->square) && s->low.updates);
 }
 
-/* Loss and norm come first: where they are not finite they are a failure. That may have been taken at the end of the
- * run before, and this run's next was begun since: it is one again, for that run too. */
+/* Loss and norm come first: where they are not finite they are a failure. */
 static tess_status wait_for(tess_step *s, struct tess_step_run *r)
 {
     if (s->low.loss) tess_reading_wait(&r->loss);
     if (s->low.norm) tess_reading_wait(&r->norm);
-    if (tess_step_runs(s)) {
-        if (is_spoiled(s, r)) tess_work_fail(&(tess_work){.buf = NULL}, "loss or gradient norm: is not finite");
-        return tess_wait_run(r->tasks);
-    }
+    if (tess_step_runs(s)) return tess_wait_run(r->tasks);
     const tess_status status = tess_wait();
     tess_step_digests_end(s, r->in.step);
     return tess_grid_size(&s->g->conf.grid) > 1 ? tess_ranks_agree(status) : status;
 }
 
-/* All that was under way has ended with a failure: of this run, which takes the next with it, or of the next. */
+/* All that was under way has ended with a failure: of this run, which takes the next with it, or of the next. Then it
+ * stands again, so that what begins behind that changes nothing. */
 static tess_status ended_with(tess_step *s, const struct tess_step_run *r, tess_status status)
 {
     const struct tess_step_run *next = r == &s->run[0] ? &s->run[1] : &s->run[0];
-    if (!is_spoiled(s, r) && is_spoiled(s, next)) return tess_error_clear(), TESS_OK;
+    if (!is_spoiled(s, r) && is_spoiled(s, next)) {
+        tess_error_clear();
+        tess_work_fail(&(tess_work){.buf = NULL}, "loss or gradient norm: is not finite");
+        return TESS_OK;
+    }
     TESS_FREED char *text = tess_strdup(tess_error_text());
     tess_step_drop_runs(s);
     tess_error_restore(text);
@@ -338,6 +339,7 @@ static tess_status outcome(tess_step *s, struct tess_step_run *r, tess_status st
     const bool loss = s->low.loss && r->loss.there, norm = s->low.norm && r->norm.there;
     const tess_step_input *in = &r->in;
     tess_step_result *out = &r->out;
+    if (status != TESS_OK && many) return in_step(in, status); /* all do: none looks alone for what is not finite */
     if (loss) out->loss = r->sum[1] > 0 ? r->sum[0] / r->sum[1] : 0;
     if (loss && !isfinite(out->loss)) return look_into(s, in, out->loss);
     if (norm && !isfinite(r->square) && s->low.updates && !s->conf.skips) {

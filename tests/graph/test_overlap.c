@@ -180,6 +180,60 @@ TEST(a_loss_that_is_not_finite)
     CHECK(spoil(true, 1) == spoil(false, 1));
 }
 
+/* Waits for the tasks of what is under way without asking what came of them. */
+static void all_end(void)
+{
+    while (starpu_task_nsubmitted() > 0) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+enum { SPOILED = V - 1 }; /* its row of the table is NaN, and no other parameter comes to be so */
+
+static void begin_words(struct net *n, tess_step *s, int64_t step, int32_t word)
+{
+    for (int i = 0; i < B * T; i++) n->id[i] = word;
+    OK(tess_step_feed(s, n->ids, n->id));
+    OK(tess_step_begin(s, &(tess_step_input){.step = step, .lr = 1e-2}));
+    all_end();
+}
+
+/* A step of which nothing is finite, and with `ahead` one behind it that is as it should be, which begins when the
+ * failure has been taken with the step before it; returns the parameters. */
+static uint64_t one_spoiled(bool ahead)
+{
+    struct net n = {.g = tess_graph_new(&(tess_graph_conf){.tile_rows = T})};
+    uint64_t print = FINGERPRINT;
+    tess_step *s;
+    float *row;
+    n.ids = tess_input(n.g, "ids", B, T);
+    tess_tensor *table = tess_param(n.g, "table", V, C, TESS_NORMAL(0.2f));
+    tess_tensor *head = tess_param(n.g, "head", V, C, TESS_NORMAL(0.2f));
+    OK(tess_step_new(tess_cross_entropy(tess_embedding(n.ids, table, NULL), head, NULL, n.ids),
+                     &(tess_step_conf){.train = true, .optimizer = tess_adamw()}, &s));
+    OK(tess_start(&(tess_machine){.workers = 2}));
+    OK(tess_graph_init(n.g, 5));
+    OK(tess_param_map(table, 0, TESS_MASTER, TESS_RW, &row));
+    CHECK_EQ(tess_param_pieces(table), 1);
+    for (int k = 0; k < C; k++) row[SPOILED * C + k] = NAN;
+    tess_param_unmap(table, 0, TESS_MASTER);
+    OK(tess_graph_round(n.g));
+    for (int64_t k = 0; k < 2 + ahead; k++) {
+        begin_words(&n, s, k, k == 1 ? SPOILED : 1);
+        if (k == ahead) OK(tess_step_end(s, NULL));
+    }
+    CHECK_EQ(tess_step_end(s, NULL), TESS_FAILED);
+    CHECK_HAS(tess_error_text(), "step 2: the loss is nan");
+    tess_error_clear();
+    mark_params(&print, n.g, TESS_PARTS);
+    net_free(&n, s);
+    tess_stop();
+    return print;
+}
+
+TEST(a_failure_that_was_taken_before_the_next_begins)
+{
+    CHECK(one_spoiled(true) == one_spoiled(false));
+}
+
 /* Who begins runs and leaves is not waited for by name. */
 TEST(left_under_way)
 {

@@ -9,6 +9,7 @@
  * Groups of C ranks hold so with C in the place of N, and gradients too.
  */
 #include "codelets/codelets.h"
+#include "graph/tessera_ops.h"
 #include "tests/graph/gpt.h"
 #include "tests/mpi/ranks.h"
 #include <malloc.h>
@@ -393,6 +394,47 @@ TEST(a_rank_that_is_not_ready)
                      &(tess_step_conf){.train = true, .optimizer = tess_adamw()}, &n.s));
     refused(&n, "ranks, but");
     tess_step_free(n.s);
+    tess_graph_free(g);
+    tess_stop();
+}
+
+/* On the last rank a task fails, and what it was to write does not come; the others find that their loss is NaN. */
+static void break_on_the_last(const tess_call *c)
+{
+    for (int64_t i = 0; i < c->out.rows * c->out.columns; i++) tess_store(c->out.data, i, c->dtype, NAN);
+    if (tess_rank() == tess_ranks() - 1) tess_call_fail(c, "on purpose");
+}
+static void pass(const tess_call *c)
+{
+    for (int64_t i = 0; i < c->d_out.rows * c->d_out.columns; i++)
+        tess_accumulate(c->d_in[0].data, i, c->dtype, c->d_in[0].add, tess_load(c->d_out.data, i, c->dtype));
+}
+
+/* All ranks say whose failure it was. None looks by itself for what is not finite: the others would not be there. */
+TEST(a_task_that_fails_on_one_rank)
+{
+    static const tess_op_conf conf = {.name = "breaks",
+                                      .takes = "x",
+                                      .forward = {.cpu = break_on_the_last},
+                                      .backward = {.cpu = pass},
+                                      .reads = TESS_READS_GRADIENTS};
+    const tess_op *breaks;
+    const tess_graph_conf of = conf_of(TESS_F32, 0);
+    tess_graph *g = tess_graph_new(&of);
+    int32_t ids[B * T] = {0};
+    tess_step *s;
+    OK(tess_op_register(&conf, &breaks));
+    tess_tensor *in = tess_input(g, "ids", B, T), *w = tess_param(g, "w", V, 64, TESS_NORMAL(0.1f));
+    tess_tensor *x = tess_embedding(in, w, NULL);
+    OK(tess_step_new(tess_cross_entropy(tess_apply(breaks, &x, 1, NULL), w, NULL, in),
+                     &(tess_step_conf){.train = true, .micro = tess_ranks(), .optimizer = tess_adamw()}, &s));
+    OK(tess_start(&TESS_MACHINE_DEFAULT));
+    OK(tess_graph_init(g, 1));
+    OK(tess_step_feed(s, in, ids));
+    CHECK_EQ(tess_step_run(s, &(tess_step_input){.lr = 1e-3}, NULL), TESS_FAILED);
+    CHECK_HAS(tess_error_text(), "step 1: ");
+    CHECK_HAS(tess_error_text(), "on purpose");
+    tess_step_free(s);
     tess_graph_free(g);
     tess_stop();
 }
