@@ -246,9 +246,13 @@ static void look_at(struct rehearsal *r, size_t k)
 /* It has to do with gradients, and with no activation. */
 static bool sums(const tess_uses *u, size_t k)
 {
-    for (size_t i = u->task[k].first; i < u->task[k + 1].first; i++)
-        if (u->tile[u->use[u->named[i]].tile].role == TESS_ROLE_ACTIVATION) return false;
-    return true;
+    bool gradients = false;
+    for (size_t i = u->task[k].first; i < u->task[k + 1].first; i++) {
+        const tess_role role = u->tile[u->use[u->named[i]].tile].role;
+        if (role == TESS_ROLE_ACTIVATION) return false;
+        gradients |= role == TESS_ROLE_GRADIENT;
+    }
+    return gradients;
 }
 
 static void run_task(struct rehearsal *r, size_t k)

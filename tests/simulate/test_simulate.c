@@ -439,6 +439,26 @@ TEST(a_drive_goes_by_its_rates_both_ways)
     CHECK_NEAR(behind(ran.out, "\nstep      "), 2 * step, 0.1 * step);
 }
 
+/* Whose tasks are long beside what surrounds them. */
+#define SLOW_GPU                                                                                                       \
+    ", \"gpus\": {\"count\": 1, \"name\": \"made up\", \"memory_gib\": 1, \"copy_gb_s\": 1, "                          \
+    "\"matrix_gflops\": {\"fp32\": 10, \"bf16\": 20}, \"host_link\": {\"gb_s\": 1}}"
+
+/* Of which the next begins before the last has ended, with more tasks than are submitted at a time. */
+TEST(steps_take_as_long_however_many_there_are)
+{
+    SIMULATE_SETUP();
+    write_text("gpu.json", MACHINE(2, SLOW_GPU));
+    double took = 0;
+    for (int steps = 1; steps <= 5; steps += 4) {
+        DONE("simulate", "run.json", "--machine", "gpu.json", "--steps", steps == 1 ? "1" : "5", "train_batch_size=64",
+             "train_micro_batch_size_per_gpu=1", "gradient_accumulation_steps=null", "memory.gpu_plan=false");
+        const double step = behind(ran.out, "\nstep      ");
+        if (steps > 1) CHECK_NEAR(step, took, 1e-3 * took);
+        took = step;
+    }
+}
+
 TEST(many_cores_are_many_workers)
 {
     SIMULATE_SETUP();
@@ -518,11 +538,6 @@ TEST(every_shipped_machine_is_one)
         CHECK_HAS(ran.out, " from each node and to it, 5 us, flat, by 8 rails\n");
     }
 }
-
-/* Whose tasks are long beside what surrounds them. */
-#define SLOW_GPU                                                                                                       \
-    ", \"gpus\": {\"count\": 1, \"name\": \"made up\", \"memory_gib\": 1, \"copy_gb_s\": 1, "                          \
-    "\"matrix_gflops\": {\"fp32\": 10, \"bf16\": 20}, \"host_link\": {\"gb_s\": 1}}"
 
 /* The bytes are those of the same plan; the seconds are on paper here and in turns there. */
 TEST(an_estimate_on_a_machine_agrees_with_its_simulation)
