@@ -129,3 +129,21 @@ TEST(the_disk_that_is_named_does_for_the_rank_that_needs_the_most)
         }
     }
 }
+
+/* Rank 1's drive is full, seen by it alone: a drive as small as one can be in a namespace of its own. */
+TEST(a_drive_without_room_on_one_rank_is_one_line)
+{
+    static const char script[] =
+        "[ $OMPI_COMM_WORLD_RANK = 1 ] || exec \"$@\"\n"
+        "exec unshare -rm sh -c 'mount -t tmpfs -o size=1M small swap && exec \"$@\"' - \"$@\"";
+    wide_setup_with("\"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 4, \"steps\": 1, "
+                    "\"memory\": {\"path\": \"swap\", \"cpu\": \"8MiB\"}");
+    run_finish(run_start_program("unshare", (const char *[]){"-rm", "mount", "-t", "tmpfs", "small", "swap", NULL}));
+    if (ran.status) SKIP("no namespaces in which a user mounts");
+    for (int pipeline = 1; pipeline <= RANKS; pipeline++) {
+        const char *stages = fmt("parallel.pipeline=%d", pipeline);
+        run_finish(run_start_ranks(
+            RANKS, "sh", (const char *[]){"-c", script, "-", run_command(), "train", "run.json", stages, NULL}));
+        EXPECT_RANKS_ERROR(2, "rank 1: ", "swap: the disk tier needs ", ", 1.0 MiB are free (");
+    }
+}
