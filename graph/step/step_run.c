@@ -158,6 +158,7 @@ static tess_status agree_to_run(const tess_step *s, const tess_step_input *in, i
 {
     const tess_grid *grid = &s->g->conf.grid;
     tess_status status = check_ready(s, in);
+    if (status == TESS_OK && s->conf.train && !s->conf.keep_gradients) status = prepare_moments(s->g);
     if (tess_grid_size(grid) == 1) {
         memcpy(targets, s->targets, sizeof s->targets);
         return status;
@@ -286,7 +287,6 @@ tess_status tess_step_begin(tess_step *s, const tess_step_input *in)
     TESS_TRY(check_begins(s));
     TESS_TRY(agree_to_run(s, in, targets));
     TESS_TRY(tess_settle(s->g, s));
-    if (s->conf.train && !s->conf.keep_gradients) TESS_TRY(prepare_moments(s->g));
     struct tess_step_run *r = &s->run[s->begun % 2];
     *r = (struct tess_step_run){.in = *in, .out = {.targets = targets[0]}};
     r->out.used = find_used(s, &used_at);

@@ -41,6 +41,13 @@ static void fill_views(tess_view *view, void *buffers[], const tess_task *t, int
     fill_scratch(view, t, worker);
 }
 
+/* Other ranks may get what a body that does nothing would write, and go by it: how many rows are which expert's. */
+static void write_zeros(const tess_view *view, const tess_task *t)
+{
+    for (unsigned i = 0; i < t->nuse && tess_ranks() > 1; i++)
+        if (view[i].ptr && (t->use[i].mode & TESS_RW) == TESS_W) memset(view[i].ptr, 0, view[i].bytes);
+}
+
 /* What others did of a body is theirs. */
 void tess_task_helped(const void *task, int worker, double begin, double end)
 {
@@ -58,10 +65,13 @@ static const tess_env *env_of(void)
 void tess_task_run_cpu(void *buffers[], void *arg)
 {
     const tess_task *t = arg;
-    if (tess_fault_stands) return;
     tess_view view[t->nuse ? t->nuse : 1];
     int worker = starpu_worker_get_id();
     fill_views(view, buffers, t, worker);
+    if (tess_fault_stands) {
+        write_zeros(view, t);
+        return;
+    }
     tess_parts_times parts;
     tess_work w = {.buf = view, .nbuf = t->nuse, .arg = t->arg, .env = env_of(), .worker = worker, .task = t};
     const bool counts = tess_gpu_workers() == 0;

@@ -4,6 +4,7 @@
 #include "models/models.h"
 #include "tests/mpi/ranks.h"
 #include <jansson.h>
+#include <malloc.h>
 
 #ifndef TESS_FIXTURES
 #define TESS_FIXTURES "tests/models/fixtures"
@@ -341,4 +342,26 @@ TEST(fewer_experts_than_ranks)
         if (status != TESS_OK) CHECK_HAS(tess_error_text(), experts ? "but there are 2" : "but the model has none");
         tess_graph_free(g);
     }
+}
+
+/* Nothing of the last rank's tasks is computed, of the first step or of the second; where its rows go, and how many,
+ * are numbers that others go by. */
+TEST(a_rank_whose_tasks_fail_takes_none_down)
+{
+    mallopt(M_PERTURB, 0); /* what lies in memory then may be a number of rows */
+    OK(tess_start(&(tess_machine){.workers = 1}));
+    for (int way = 0; way < 4; way++) {
+        const enum how how = way % 2 ? ROWS : WEIGHTS;
+        const tess_graph_conf conf = conf_of(way, 0);
+        struct net n = make("qwen3-moe", &conf, how, (tess_step_conf){0});
+        int32_t ids[MICROS * B * T] = {0};
+        if (way / 2) run(&n, 0, false);
+        OK(tess_step_feed(n.step, n.net.ids, ids));
+        OK(tess_step_feed(n.step, n.net.targets, ids));
+        if (tess_rank() == tess_ranks() - 1) tess_work_fail(&(tess_work){.buf = NULL}, "router: on purpose");
+        CHECK_EQ(tess_step_run(n.step, &(tess_step_input){.step = way / 2, .lr = 1e-3f}, NULL), TESS_FAILED);
+        CHECK_HAS(tess_error_text(), "router: on purpose");
+        drop(&n);
+    }
+    tess_stop();
 }
