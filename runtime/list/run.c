@@ -41,11 +41,16 @@ static void fill_views(tess_view *view, void *buffers[], const tess_task *t, int
     fill_scratch(view, t, worker);
 }
 
-/* Other ranks may get what a body that does nothing would write, and go by it: how many rows are which expert's. */
+/* Other ranks may get what a body that does nothing would write, and go by it: how many rows are which expert's, or
+ * that a gradient is not finite. What lasts from step to step stays as it is. */
 static void write_zeros(const tess_view *view, const tess_task *t)
 {
-    for (unsigned i = 0; i < t->nuse && tess_ranks() > 1; i++)
-        if (view[i].ptr && (t->use[i].mode & TESS_RW) == TESS_W) memset(view[i].ptr, 0, view[i].bytes);
+    for (unsigned i = 0; i < t->nuse && tess_ranks() > 1; i++) {
+        const tess_role role = t->use[i].tile->role;
+        if (view[i].ptr && (t->use[i].mode & TESS_RW) == TESS_W &&
+            (role == TESS_ROLE_ACTIVATION || role == TESS_ROLE_GRADIENT || role == TESS_ROLE_SCALAR))
+            memset(view[i].ptr, 0, view[i].bytes);
+    }
 }
 
 /* What others did of a body is theirs. */
