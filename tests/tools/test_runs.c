@@ -155,6 +155,10 @@ TEST(what_a_resumed_run_is_told_otherwise)
          "bf16.enabled=true", "model.resid_pdrop=0.5", "train_batch_size=2", "scheduler.type=WarmupCosineLR",
          "output=elsewhere");
     CHECK_STR(ran.err, "tessera: resuming from ck after step 6\n");
+    DONE("train", "run.json", CK, EVERY, "--resume", "steps=7", "data.train=moved.txt", "data.seq_length=8",
+         "bf16.enabled=true", "model.resid_pdrop=0.5", "train_batch_size=2", "scheduler.type=WarmupCosineLR",
+         "output=elsewhere", "data_types.grad_accum_dtype=bf16", "fp8.enabled=true");
+    CHECK_HAS(ran.err, "tessera: resuming in bf16 + fp8 + bf16 gradients, the checkpoint's run was in bf16\n");
 }
 
 /* What the last line says goes on, as it stands, in a shell. */

@@ -82,10 +82,11 @@ static tess_status write_state(const char *dir, const tess_progress *p, const te
     json_object_set_new(root, "optimizer", of);
     if (t->known)
         json_object_set_new(root, "run",
-                            json_pack("{s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:{s:I, s:I, s:s}}", "steps",
+                            json_pack("{s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:b, s:b, s:{s:I, s:I, s:s}}", "steps",
                                       (json_int_t)t->steps, "schedule_steps", (json_int_t)t->schedule_steps,
                                       "train_batch_size", (json_int_t)t->batch, "seq_length", (json_int_t)t->length,
-                                      "bf16", t->bf16, "fp16", t->fp16, "shuffle", t->shuffle, "data", "samples",
+                                      "bf16", t->bf16, "fp16", t->fp16, "fp8", t->fp8, "half_gradients",
+                                      t->half_gradients, "shuffle", t->shuffle, "data", "samples",
                                       (json_int_t)t->samples, "tokens", (json_int_t)t->tokens, "sum", sum));
     const tess_loss_scale *scale = &p->scale;
     if (scale->value > 0 || scale->skipped > 0)
@@ -372,9 +373,11 @@ static void read_more(json_t *root, tess_progress *p)
                               .samples = (uint64_t)samples,
                               .tokens = (uint64_t)tokens,
                               .sum = strtoull(sum, NULL, 16)};
-    int fp16;
+    int fp16, fp8, half;
     json_int_t scaled, overflow, hysteresis, skipped;
     if (!json_unpack(root, "{s:{s:b}}", "run", "fp16", &fp16)) t->fp16 = fp16;
+    if (!json_unpack(root, "{s:{s:b, s:b}}", "run", "fp8", &fp8, "half_gradients", &half))
+        t->fp8 = fp8, t->half_gradients = half;
     if (!json_unpack(root, "{s:{s:F, s:I, s:I, s:I, s:I}}", "loss_scale", "value", &p->scale.value, "steps", &scaled,
                      "last_overflow", &overflow, "hysteresis", &hysteresis, "skipped", &skipped) &&
         skipped >= 0 && skipped <= p->step && isfinite(p->scale.value) && p->scale.value >= 0)

@@ -23,6 +23,7 @@
 typedef struct tess_run_facts {
     bool known; /* false: the checkpoint is from a version that did not write them */
     bool bf16, fp16, shuffle;
+    bool fp8, half_gradients;      /* products of 8 bits; gradients that are summed in bf16 */
     bool lines;                    /* samples are examples, as many whatever their length; it is not written */
     int64_t steps, schedule_steps; /* schedule_steps: the step at which the decay ends; 0: there is no decay */
     int64_t batch, length;

@@ -92,6 +92,8 @@ tess_run_facts tess_resume_facts(const tess_run *r, const tess_data *data)
     return (tess_run_facts){.known = true,
                             .bf16 = c->bf16.enabled,
                             .fp16 = c->fp16.enabled,
+                            .fp8 = c->fp8.enabled,
+                            .half_gradients = c->data_types.grad_accum_dtype == TESS_BF16,
                             .shuffle = c->data.shuffle,
                             .steps = c->steps,
                             .schedule_steps = tess_config_decays(c) ? c->scheduler.params.total_num_steps : 0,
@@ -120,15 +122,18 @@ static tess_status check_model(const tess_run *r, int64_t step, bool say)
     return status;
 }
 
-static const char *dtype_of(const tess_run_facts *f)
+static void dtypes_of(const tess_run_facts *f, char text[static 64])
 {
-    return f->bf16 ? "bf16" : f->fp16 ? "fp16" : "fp32";
+    const char *matrices = f->bf16 ? "bf16" : f->fp16 ? "fp16" : "fp32";
+    snprintf(text, 64, "%s%s%s", matrices, f->fp8 ? " + fp8" : "", f->half_gradients ? " + bf16 gradients" : "");
 }
 
 /* All of this is sound: positions are counted in samples, and masters are fp32 whatever the matrices are. */
 static void say_differences(const tess_run_facts *then, const tess_run_facts *now, tess_progress *at)
 {
     typedef unsigned long long wide;
+    char in[64], was_in[64];
+    dtypes_of(now, in), dtypes_of(then, was_in);
     if (!then->known) return;
     if (then->sum != now->sum)
         tess_note("resuming with other data: data.train has %llu tokens, that of the checkpoint's run had %llu%s; its "
@@ -158,8 +163,7 @@ static void say_differences(const tess_run_facts *then, const tess_run_facts *no
             "that were frozen begin at zero",
             (long long)now->trained, (long long)now->parameters, before);
     }
-    if (then->bf16 != now->bf16 || then->fp16 != now->fp16)
-        tess_note("resuming in %s, the checkpoint's run was in %s", dtype_of(now), dtype_of(then));
+    if (strcmp(in, was_in)) tess_note("resuming in %s, the checkpoint's run was in %s", in, was_in);
     if (then->steps != now->steps)
         tess_note("resuming with another number of steps: %lld, it was %lld%s", (long long)now->steps,
                   (long long)then->steps,
