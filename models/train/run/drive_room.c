@@ -36,7 +36,7 @@ static bool drive_of(const char *path, drive *d)
 static tess_status too_little(tess_run *r, const char *dir, uint64_t needed, const drive *d, unsigned dirs)
 {
     char would[96] = "";
-    const bool alone = !tess_ranks_launched() || tess_ranks() == 1; /* the others do not look for a plan that fits here */
+    const bool alone = !tess_ranks_launched() || tess_ranks() == 1; /* the others look for no plan that fits here */
     const uint64_t least = tess_run_disk_least(r) / dirs, cpu = alone ? tess_run_cpu_for(r, d->free * dirs) : 0;
     if (r->caps.disk && least <= d->free)
         snprintf(would, sizeof would, "memory.disk=%lluMiB would do", (unsigned long long)(least * dirs >> 20));
