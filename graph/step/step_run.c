@@ -170,6 +170,14 @@ static tess_status agree_to_run(const tess_step *s, const tess_step_input *in, i
     return sum[TESS_MOST_LOSSES] ? tess_ranks_agree(status) : TESS_OK;
 }
 
+/* Late updates, unless they are that step's: all ranks have some then, or none has. */
+static tess_status settle(tess_graph *g, const tess_step *but)
+{
+    const tess_step *due = tess_graph_owner(g)->pending;
+    const tess_status status = tess_settle(g, but);
+    return due && due != but && tess_grid_size(&g->conf.grid) > 1 ? tess_ranks_agree(status) : status;
+}
+
 /* ---- local steps ---- */
 
 tess_status tess_graph_together(const tess_graph *g)
@@ -193,7 +201,7 @@ static tess_status sum_local(tess_step *s, const tess_step_input *in)
 {
     const tess_local *l = &s->conf.local;
     if (!s->low.outer || (in->step + 1) % l->steps) return TESS_OK;
-    TESS_TRY(tess_settle(s->g, NULL));
+    TESS_TRY(settle(s->g, NULL));
     tess_env_set(&(tess_env){.lr = l->lr, .updates = in->step, .unscale = 1. / s->g->conf.grid.data});
     tess_status status = tess_program_run(s->low.outer, true);
     if (status == TESS_OK) status = tess_wait();
@@ -286,7 +294,7 @@ tess_status tess_step_begin(tess_step *s, const tess_step_input *in)
                           tess_grid_size(grid), tess_ranks(), tess_grid_size(grid));
     TESS_TRY(check_begins(s));
     TESS_TRY(agree_to_run(s, in, targets));
-    TESS_TRY(tess_settle(s->g, s));
+    TESS_TRY(settle(s->g, s));
     struct tess_step_run *r = &s->run[s->begun % 2];
     *r = (struct tess_step_run){.in = *in, .out = {.targets = targets[0]}};
     r->out.used = find_used(s, &used_at);

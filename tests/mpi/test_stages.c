@@ -438,3 +438,31 @@ TEST(a_task_that_fails_on_one_rank)
     tess_graph_free(g);
     tess_stop();
 }
+
+/* Updates that come late are made before another step begins: a rank that fails in them is not waited for. */
+TEST(late_updates_that_fail_on_one_rank)
+{
+    const tess_graph_conf conf = conf_of(TESS_F32, 1);
+    struct net n = make(&conf, 1, 64);
+    tess_step *late, *other;
+    tess_step_conf step = {.train = true, .micro = tess_ranks(), .optimizer = tess_adamw(), .layout.late = true};
+    int32_t ids[B * T] = {0};
+    step.optimizer.clip = 1;
+    OK(tess_step_new(n.loss, &step, &late));
+    OK(tess_step_new(n.loss, &(tess_step_conf){.micro = tess_ranks()}, &other));
+    OK(tess_start(&TESS_MACHINE_DEFAULT));
+    OK(tess_graph_init(n.g, 1));
+    tess_step *both[] = {late, other};
+    for (int k = 0; k < 2; k++) {
+        OK(tess_step_feed(both[k], n.ids, ids));
+        OK(tess_step_feed(both[k], n.targets, ids));
+    }
+    OK(tess_step_run(late, &(tess_step_input){.lr = 1e-3}, NULL));
+    if (tess_rank() == tess_ranks() - 1) tess_work_fail(&(tess_work){.buf = NULL}, "update: on purpose");
+    CHECK_EQ(tess_step_run(other, NULL, NULL), TESS_FAILED);
+    CHECK_HAS(tess_error_text(), "update: on purpose");
+    tess_step_free(late);
+    tess_step_free(other);
+    drop(&n);
+    tess_stop();
+}
