@@ -3,9 +3,9 @@
 # machine was measured to have (machines/h100-16.json), and by the same with those that kernels rewritten since were
 # counted to reach (docs/notes/speed-gpu.md says how); nothing of that has run.
 #
-#     tools/simulate/bench/on_paper.sh TESSERA      a build with a simulator; a row a run, as in the page
+#     tools/simulate/bench/on_paper.sh BUILD      of one with a simulator; a row a run, as in the page
 set -euo pipefail
-tessera=$(realpath "$1") here=$(cd "$(dirname "$0")" && pwd)
+tessera=$(realpath "$1")/tools/tessera here=$(cd "$(dirname "$0")" && pwd)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
