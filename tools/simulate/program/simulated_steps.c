@@ -143,7 +143,7 @@ static void print_gpus(FILE *out, const tess_bench_run *b, struct told *t, int s
 }
 
 /* Where there are GPUs a profile's sums are theirs. */
-static void print_busy(FILE *out, const tess_bench_run *b, struct told *t, double median, const tess_profile *p)
+static void print_busy(FILE *out, const tess_bench_run *b, struct told *t, double mean, const tess_profile *p)
 {
     const int gpus = tess_gpus();
     const double all = p->wall * (gpus ? gpus : t->part->cores);
@@ -156,7 +156,7 @@ static void print_busy(FILE *out, const tess_bench_run *b, struct told *t, doubl
                  idle = mean_of(fmax(0, p->idle) / all), cores = mean_of(t->core_busy / (p->wall * t->workers));
     if (gpus) /* tiles come while kernels run, so waits are no share of the rest */
         fprintf(out, "GPUs      busy %.1f%%, idle %.1f%%; %.2f TFLOP/s a GPU\ncores     busy %.1f%%\n", 100 * busy,
-                100 * (1 - busy), b->measure.flops / median / gpus / tess_ranks() * 1e-12, 100 * cores);
+                100 * (1 - busy), b->measure.flops / mean / gpus / tess_ranks() * 1e-12, 100 * cores);
     else
         fprintf(out, "cores     busy %.1f%%, waiting for tiles %.1f%%, idle %.1f%%\n", 100 * busy, 100 * waits,
                 100 * idle);
@@ -237,7 +237,7 @@ static double drive_alone(const struct told *t)
     return t->cluster->of->ranks_here * seconds / t->part->drive_share;
 }
 
-static void print_bounds(FILE *out, const tess_bench_run *b, const struct told *t, double median, int steps)
+static void print_bounds(FILE *out, const tess_bench_run *b, const struct told *t, double mean, int steps)
 {
     const tess_simulated_gpus *g = &t->part->gpus;
     const int gpus = tess_gpus(), here = t->cluster->of->ranks_here;
@@ -266,7 +266,7 @@ static void print_bounds(FILE *out, const tess_bench_run *b, const struct told *
         if (!name || seconds > most) most = seconds, name = bound[i].name;
     }
     fprintf(out, ": the step is bound by %s\n",
-            most < 0.85 * median ? "the order of its tasks, which leaves each idle at times" : name);
+            most < 0.85 * mean ? "the order of its tasks, which leaves each idle at times" : name);
 }
 
 static void print_table(FILE *out, const tess_profile *p, double all, int steps)
@@ -312,28 +312,29 @@ static void begin(void *of)
 static void tell(void *of, FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)
 {
     struct told *t = of;
-    /* When the main thread finds that a step of several under way has ended is no matter of the machine's. */
-    median = longest_of(p->wall / steps) + t->part->gpus.step_seconds;
+    /* The mean: when the main thread finds that a step of several under way has ended is no matter of the machine's. */
+    const double mean = longest_of(p->wall / steps) + t->part->gpus.step_seconds;
+    (void)median;
     const double tokens = (double)tess_run_tokens(&b->run),
                  all = p->wall * (tess_gpus() ? tess_gpus() : t->part->cores);
     uint64_t tasks = 0;
     for (int i = 0; i < p->rows; i++) tasks += p->row[i].tasks;
     t->tasks = sum_of(tasks);
     print_model(out, b, t);
-    fprintf(out, "step      %.6f s, %.1f tokens/s, %.4f TFLOP/s, %.1f%% of what its matrix units do\n", median,
-            tokens / median, b->measure.flops / median * 1e-12, 100 * tess_measure_mfu(&b->measure, median));
+    fprintf(out, "step      %.6f s, %.1f tokens/s, %.4f TFLOP/s, %.1f%% of what its matrix units do\n", mean,
+            tokens / mean, b->measure.flops / mean * 1e-12, 100 * tess_measure_mfu(&b->measure, mean));
     fprintf(out, "tasks     %llu a step%s\n", (unsigned long long)(t->tasks / (uint64_t)steps),
             tess_ranks() > 1 ? ", of all ranks" : "");
     tess_run_print_memory(&b->run, b->step, out);
     print_tiers(out, b, t, steps);
     print_gpus(out, b, t, steps);
-    print_busy(out, b, t, median, p);
+    print_busy(out, b, t, mean, p);
     if (tess_ranks() > 1) {
         count_messages(t, p->wall, steps);
         print_messages(out, t, steps);
         print_bubble(out, &b->run, t);
     }
-    print_bounds(out, b, t, median, steps);
+    print_bounds(out, b, t, mean, steps);
     tess_simulated_say_rates(tess_simulated_machine(), out);
     print_table(out, p, all, steps);
 }
