@@ -1,7 +1,7 @@
 #!/bin/bash
 # What one H100 makes of the runs of docs/speed.md, on paper: model TFLOP/s by tessera estimate with the rates that a
-# machine was measured to have (machines/h100-16.json), and by the same with those that kernels rewritten since were
-# counted to reach (docs/notes/speed-gpu.md says how); nothing of that has run.
+# machine was measured to have (machines/h100-16.json), and by the same with rates assumed for the parts that were
+# rewritten since: each is that part's goal, or what others publish. Nothing of that has run.
 #
 #     tools/simulate/bench/on_paper.sh BUILD      of one with a simulator; a row a run, as in the page
 set -euo pipefail
@@ -11,8 +11,8 @@ trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 cp "$here/../machines/h100-16.json" measured.json
 
-# Of a multiprocessor's peak, and of the memory's rate: attention's backward pass by cuDNN's deterministic one; updates,
-# sums of squares and norms at four fifths of a copy; the head's products as the others; 0.5 ms between steps.
+# Of the peak: attention's backward pass at 170 (d = 64) and 340 TFLOP/s (d = 128), the head's products as the others. Of
+# the memory's rate: updates, sums of squares and norms' backward pass at four fifths of a copy. 0.5 ms between steps.
 awk '
     function of(key) { return index($0, "\"" key "\":") }
     inside { if (/}/) inside = 0; next }
@@ -21,7 +21,7 @@ awk '
     of("cross_entropy_logits bf16") || of("cross_entropy_gradient bf16") { now = "0.65" }
     of("step_us") { now = "500" }
     now { key = $0; sub(/:.*/, "", key); inside = /{/ && !/}/; print key ": " now ","; now = ""; next }
-    { print }' measured.json >counted.json
+    { print }' measured.json >assumed.json
 
 gpt() { echo "{\"model_type\":\"gpt2\",\"vocab_size\":50304,\"n_positions\":1024,\"n_embd\":$1,\"n_layer\":$2,\"n_head\":$3,\"resid_pdrop\":0,\"embd_pdrop\":0,\"attn_pdrop\":0}"; }
 llama() { # LAYERS WORDS
@@ -33,8 +33,8 @@ row() {
     echo "{\"model\": $2}" >run.json
     set -- data.seq_length="$5" bf16.enabled=true train_batch_size="$3" train_micro_batch_size_per_gpu="$4" "${@:6}"
     printf '| %s |' "$name"
-    for machine in measured counted; do
-        "$tessera" estimate run.json --machine $machine.json "$@" 2>/dev/null | awk '
+    for machine in measured assumed; do
+        "$tessera" estimate run.json --machine $machine.json "$@" | awk '
             function flops(text, n, unit) { split(text, part, " "); return part[1] * (part[2] ~ /^P/ ? 1e15 : part[2] ~ /^T/ ? 1e12 : 1e9) }
             /^time of a step: / {
                 all = flops(substr($0, index($0, ": ") + 2))
