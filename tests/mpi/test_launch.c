@@ -31,12 +31,15 @@ static void run_two(const char *const *all, const char *const *more)
 #define ALL(...)    ((const char *const[]){__VA_ARGS__, NULL})
 #define RANK_1(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* Nothing is said behind the error: of the launchers that would, Open MPI's before 5 lets itself be told. */
+/* Nothing is said behind the error: of the launchers that would, Open MPI's before 5 lets itself be told. Its libevent
+ * may still warn of a socket that closed while it was written to. */
 static void check_last_line(void)
 {
 #if defined OMPI_MAJOR_VERSION && OMPI_MAJOR_VERSION == 4
-    const char *error = ran.err ? strstr(ran.err, "tessera: error: ") : NULL;
-    if (!error || strcspn(error, "\n") + 1 != strlen(error)) CHECK_SAY("behind the error: %s", ran.err);
+    const char *line = ran.err ? strstr(ran.err, "tessera: error: ") : NULL;
+    do line = line ? strchr(line, '\n') : NULL;
+    while (line && !strncmp(++line, "[warn] Epoll ", 13));
+    if (!line || *line) CHECK_SAY("behind the error: %s", ran.err);
 #endif
 }
 
