@@ -1,10 +1,10 @@
 #!/bin/bash
 # What two data-parallel ranks wait for over a link of 150 Mbit/s, made of two network namespaces (tests/mpi/slow_link.sh),
 # and what comes of sending less: gradients in fp32, in bf16, gradients and weights in int8, and 8 local steps between two
-# sums. A row each: seconds a step behind the first eight, in shares of fp32's; the loss of data.valid behind the last
-# step, and how far it is from fp32's.
+# sums: as they are, in bf16, and with an outer optimizer for as few sums as 25. A row each: seconds a step behind the
+# first eight, in shares of fp32's; the loss of data.valid behind the last step, and how far it is from fp32's.
 #
-#     tests/bench/slow_link.sh [BUILD DIR [STEPS [MBIT]]]       as root; 200 steps take about ten minutes
+#     tests/bench/slow_link.sh [BUILD DIR [STEPS [MBIT [SEED]]]]    as root; 200 steps take about ten minutes
 set -eu
 build=$(realpath "${1:-build}") steps=${2:-200} mbit=${3:-150} network=$(realpath "$(dirname "$0")/../mpi/slow_link.sh")
 if ! unshare --net --uts ip link set dev lo up 2>/dev/null || [ ! -w /dev/net/tun ]; then
@@ -25,9 +25,9 @@ cat >run.json <<END
            "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0},
  "data": {"train": "text.txt", "valid": "valid.txt", "seq_length": 64}, "train_batch_size": 4,
  "train_micro_batch_size_per_gpu": 2, "steps": $steps, "parallel": {"carrier": "mpi"}, "output": "out", "overwrite": true,
- "optimizer": {"params": {"lr": 5e-4}}}
+ "optimizer": {"params": {"lr": 5e-4}}, "seed": ${4:-1}}
 END
-printf '%-16s %10s %8s %12s %8s\n' "$mbit Mbit/s" 's a step' share 'valid loss' off
+printf '%-24s %10s %8s %12s %8s\n' "$mbit Mbit/s" 's a step' share 'valid loss' off
 row() { # NAME SETTING...
     if ! unshare --net --uts "$network" --joined "$build/tests/link" 0 0 "$mbit" mpirun -n 2 -host 10.9.0.1:1,10.9.0.2:1 \
         "$build/tools/tessera" train run.json "${@:2}" >said.txt 2>err.txt; then
@@ -39,9 +39,11 @@ row() { # NAME SETTING...
     loss=$(tail -1 out/metrics.jsonl | sed 's/.*"valid_loss":\([0-9.e-]*\).*/\1/')
     first_time=${first_time:-$time} first_loss=${first_loss:-$loss}
     awk -v name="$1" -v t="$time" -v l="$loss" -v t0="$first_time" -v l0="$first_loss" \
-        'BEGIN { printf "%-16s %10.3f %8.2f %12.4f %+7.2f%%\n", name, t, t / t0, l, 100 * (l / l0 - 1) }'
+        'BEGIN { printf "%-24s %10.3f %8.2f %12.4f %+7.2f%%\n", name, t, t / t0, l, 100 * (l / l0 - 1) }'
 }
 row fp32 communication_data_type=fp32
 row bf16 communication_data_type=bf16
 row int8 zero_optimization.{stage=3,stage3_param_persistence_threshold=0,zero_quantized_{weights,gradients}=true}
 row '8 local steps' parallel.local_steps=8
+row '8 local steps, bf16' parallel.local_steps=8 communication_data_type=bf16
+row '8, bf16, SGD of 0.4, 0.7' parallel.local_steps=8 communication_data_type=bf16 parallel.outer_{lr=0.4,momentum=0.7}
