@@ -84,10 +84,13 @@ void emulated_dry_wait(double when)
         if (left > 200e-6) usleep((unsigned)(left * 1e6) - 100);
 }
 
+/* The kernel rests no shorter, and who rests longer learns late what has ended. */
+enum { LEAST_US = 64, MOST_US = 200 };
+
 static unsigned rest(void *unused)
 {
     (void)unused;
-    usleep((unsigned)dry.slow);
+    usleep((unsigned)fmin(dry.slow, MOST_US));
     return 1; /* a worker may sleep */
 }
 
@@ -97,10 +100,9 @@ static void rest_without_a_task(void)
 }
 
 /* Many ranks share the cores that are here, and a worker asks its streams, and its queue, without a pause: where it
- * rests for a microsecond of the emulated machine the others can run. */
+ * rests for a microsecond of the emulated machine, or less, the others can run. */
 void emulated_dry_rest(void)
 {
-    enum { LEAST_US = 64 }; /* the kernel rests no shorter */
     static pthread_once_t once_rested = PTHREAD_ONCE_INIT;
     if (dry.slow < LEAST_US) return;
     pthread_once(&once_rested, rest_without_a_task);
