@@ -250,15 +250,15 @@ typedef struct tess_gpu_placement {
 
 /* How a step is laid out on a machine. tess_step_fit fills it in; it is a value, and needs no call to free it. */
 typedef struct tess_plan {
-    bool by_layer, late;    /* the order of the step, as in tess_step_layout */
-    int kept, again;        /* `kept` of the `again` activations that recomputation could make again are kept */
-    bool pipeline;          /* ranks are sections of a pipeline */
-    unsigned lanes;         /* lanes of messages between GPUs, which do not wait for each other; 0: one */
-    int workers;            /* CPU workers */
-    uint64_t cpu_bytes;     /* the cap on RAM that the plan keeps to; 0: there is none */
-    uint64_t disk_bytes;    /* the size of the disk's files; 0: nothing rests there */
-    tess_gpu_placement gpu; /* zeros without a GPU, or with several in one process */
-    tess_placement ram;     /* without a disk, `room` alone is set */
+    bool by_layer, late, pairs; /* the order of the step, as in tess_step_layout */
+    int kept, again;            /* `kept` of the `again` activations that recomputation could make again are kept */
+    bool pipeline;              /* ranks are sections of a pipeline */
+    unsigned lanes;             /* lanes of messages between GPUs, which do not wait for each other; 0: one */
+    int workers;                /* CPU workers */
+    uint64_t cpu_bytes;         /* the cap on RAM that the plan keeps to; 0: there is none */
+    uint64_t disk_bytes;        /* the size of the disk's files; 0: nothing rests there */
+    tess_gpu_placement gpu;     /* zeros without a GPU, or with several in one process */
+    tess_placement ram;         /* without a disk, `room` alone is set */
 } tess_plan;
 
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
@@ -268,6 +268,8 @@ typedef struct tess_plan {
 typedef struct tess_step_layout {
     bool by_layer;   /* all micro-batches pass a block before the next block begins */
     bool late;       /* updates come in the next step's forward pass */
+    bool pairs;      /* two micro-batches go in turns, op by op, where a tile has all rows of one: while ranks of the
+                        tensor dimension sum what one has made, the other computes */
     int late_ahead;  /* blocks by which a late update precedes the block that needs it */
     const int *keep; /* indices of nodes whose outputs are kept during recomputation; it lives as long as the step */
     int keeps;       /* the number of indices in `keep` */

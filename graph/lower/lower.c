@@ -56,12 +56,21 @@ static int stretch_end(const tess_lower *L, int first)
     return end;
 }
 
-/* One micro-batch after the other, then what was put off. */
+/* What a micro-batch added from `begin` on goes in turns with what the one before did, if it is the second of two. */
+static void pair(tess_lower *L, size_t begin, size_t *before)
+{
+    if (L->pairs && L->micro % 2) tess_program_pair(L->p, *before, begin);
+    *before = begin;
+}
+
+/* One micro-batch after the other, or in pairs, which have tiles of their own; then what was put off. */
 static void batch_by_batch(tess_lower *L, const bool *wanted, const bool *put)
 {
     int nodes = L->g->nodes;
+    size_t before = 0;
     for (L->micro = 0; L->micro < L->micros; L->micro++) {
-        tess_program_slots(L->p, 0, true);
+        const size_t begin = L->p->tasks;
+        tess_program_slots(L->p, L->pairs && L->micro % 2, true);
         for (int first = 0, end; first < nodes; first = end) {
             end = stretch_end(L, first);
             tess_lower_forward(L, first, end, wanted);
@@ -71,6 +80,7 @@ static void batch_by_batch(tess_lower *L, const bool *wanted, const bool *put)
         L->p->now.backward = true;
         if (L->conf->train) tess_lower_backward(L, 0, nodes, wanted, put);
         L->p->now.backward = false;
+        pair(L, begin, &before);
     }
     L->p->now.backward = true;
     for (int k = nodes - 1; k >= 0 && L->conf->train && put; k--)
@@ -81,6 +91,7 @@ static void batch_by_batch(tess_lower *L, const bool *wanted, const bool *put)
 static void layer_by_layer(tess_lower *L, const bool *wanted)
 {
     int nodes = L->g->nodes, *end = tess_alloc((size_t)(nodes + 1) * sizeof *end), n = 0;
+    size_t before = 0;
     for (int first = 0; first < nodes; first = end[n++]) {
         end[n] = stretch_end(L, first);
         while (end[n] < nodes && tess_lower_group(L, L->g->node[first]) >= 0 &&
@@ -88,13 +99,19 @@ static void layer_by_layer(tess_lower *L, const bool *wanted)
             end[n] = stretch_end(L, end[n]);
     }
     for (int s = 0; s < n; s++)
-        for (L->micro = 0; L->micro < L->micros; L->micro++) tess_lower_forward(L, s ? end[s - 1] : 0, end[s], wanted);
+        for (L->micro = 0; L->micro < L->micros; L->micro++) {
+            const size_t begin = L->p->tasks;
+            tess_lower_forward(L, s ? end[s - 1] : 0, end[s], wanted);
+            pair(L, begin, &before);
+        }
     tess_lower_losses(L);
     L->p->now.backward = true;
     for (int s = n - 1; s >= 0 && L->conf->train; s--)
         for (L->micro = 0; L->micro < L->micros; L->micro++) {
+            const size_t begin = L->p->tasks;
             L->recomputed = -1;
             tess_lower_backward(L, s ? end[s - 1] : 0, end[s], wanted, NULL);
+            pair(L, begin, &before);
             if (L->once && L->micro + 1 == L->micros) tess_lower_owed(L);
         }
     free(end);
@@ -208,6 +225,7 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     L.cut = tess_lower_spans(output, conf->deterministic, &row_tiles);
     L.row_tiles = (int)row_tiles;
     L.once = conf->shares && grid->stage == 3 && grid->data > 1;
+    L.pairs = conf->layout.pairs && L.micros > 1 && L.row_tiles == 1 && tess_lower_may_pair(g, conf);
     tess_guests_find(&L);
     make_tables(&L);
     make_inputs(&L);
@@ -242,8 +260,9 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     if (g->cache) tess_program_bundle(L.p);
     if (conf->train && tess_ranks() == 1) tess_program_chain(L.p, conf->chains);
     tess_program_finish(L.p, conf->keep_gradients);
-    *out = (tess_lowered){L.p,         L.input, L.result,         L.loss, norm, L.losses_exact, losses,   L.nlosses,
-                          L.row_tiles, L.cut,   late_program(&L), NULL,   NULL, L.uses,         L.bounds, L.used};
+    *out = (tess_lowered){L.p,       L.input,     L.result, L.loss,           norm, L.losses_exact, losses,
+                          L.nlosses, L.row_tiles, L.cut,    late_program(&L), NULL, NULL,           L.uses,
+                          L.bounds,  L.used,      L.pairs};
     if (!conf->train || conf->keep_gradients || !conf->local.steps) return;
     out->anchors = tess_lower_anchors(g);
     out->outer = tess_lower_outer(g, &conf->local, L.loss);

@@ -115,7 +115,8 @@ struct tess_lower {
     bool *updated;           /* [tensor]: its late update is emitted */
     struct tess_owed *owed;  /* gradients that are yet to be reduced, in order */
     int nowed, owed_room;
-    bool once; /* data-parallel ranks have other numbers of micro-batches (stage 3): for all of them together weights
+    bool pairs; /* micro-batches go in turns, two by two */
+    bool once;  /* data-parallel ranks have other numbers of micro-batches (stage 3): for all of them together weights
                   come once a stretch, and gradients go behind it, so that ranks send the same in the same order */
 
     /* Matrices that are updated as a whole. */
@@ -164,6 +165,7 @@ typedef struct tess_lowered {
     bool *uses;                    /* [tensor]: the inputs and parameters that its tasks read */
     const tess_tensor *bounds;     /* the input that says which rows can change the loss, or NULL */
     int32_t *used; /* [run][micro * batch + sequence]: how many rows can; tess_lower_idle_fill sets it */
+    bool pairs;    /* micro-batches go two by two */
 } tess_lowered;
 
 /* ---- tiles and tasks (emit.c; ops/lowering.h has the functions that rules of ops call) ---- */
@@ -302,6 +304,9 @@ int64_t tess_numbers_of(const tess_tensor *loss, bool train);
 /* Lowers a step to its program. */
 void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess_lowered *out);
 
+/* Returns whether micro-batches may go in pairs, as tess_step_layout has it (pairs.c). */
+bool tess_lower_may_pair(const tess_graph *g, const tess_step_conf *conf);
+
 /* ---- the order of a pipeline (pipeline.c) ---- */
 
 /* Checks that a pipeline has a block for each of its chunks. */
@@ -315,12 +320,13 @@ struct tess_pass {
     int chunk;
     int64_t micro;
     enum tess_pass_kind { TESS_PASS_FORWARD, TESS_PASS_BACKWARD, TESS_PASS_WEIGHTS } kind;
+    bool paired; /* a forward and a backward pass that follow each other go in turns */
     double time;
 };
-/* Returns this section's *n passes in order. *ends are the end times of the passes of all sections,
- * [chunk][micro][backward], *losses_known the time when all losses are known, *span the time of the whole schedule. The
- * caller calls free() on the passes and the ends. */
-struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool train, int *n, double **ends,
+/* Returns this section's *n passes in order, with `pairs` of them where there may be. *ends are the end times of the
+ * passes of all sections, [chunk][micro][backward], and behind them their start times; *losses_known is the time when
+ * all losses are known, *span the time of the whole schedule. The caller calls free() on the passes and the ends. */
+struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool train, bool pairs, int *n, double **ends,
                                       double *losses_known, double *span);
 /* Takes the tasks of a node's rule, those from `from` on, that make gradients of its parameters alone off the list,
  * until their pass comes. */

@@ -62,6 +62,8 @@ void tess_program_drop_copies(tess_program *p);
 void tess_program_fuse(tess_program *p);
 /* Makes one of small tasks that follow each other, or could (bundle.c). */
 void tess_program_bundle(tess_program *p);
+/* Puts two runs of tasks in turns, op by op: those from `from` on, and those from `second` on (pairs.c). */
+void tess_program_pair(tess_program *p, size_t from, size_t second);
 /* Joins tasks over the same rows if all tiles of the list together take no more than `room` bytes (chains.c). */
 void tess_program_chain(tess_program *p, uint64_t room);
 /* Returns whether a task is a late update, or several of them. */

@@ -105,6 +105,8 @@ static void gpu(const struct page *p)
     line(p, "copied back", g->written);
     line(p, "no plan copies less, both ways, than", g->bound);
     if (p->plan->by_layer && !p->words->path) fprintf(p->out, "  all micro-batches pass a layer while it is there\n");
+    if (p->plan->pairs)
+        fprintf(p->out, "  micro-batches go two by two: one computes while ranks sum what the other has made\n");
 }
 
 static void late(const struct page *p)

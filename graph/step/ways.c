@@ -106,6 +106,7 @@ static tess_status try_way(tess_tensor *output, const tess_step_conf *of, const 
         drop(w);
         return made;
     }
+    w->plan.pairs = w->step->low.pairs;
     w->uses = tess_uses_list(w->step->low.program);
     w->marks = tess_marks_new(w->uses);
     TESS_TRY(plan_gpu(w, &limits->gpu));
@@ -187,6 +188,31 @@ static tess_status fewest_moves(tess_tensor *output, const tess_step_conf *conf,
     drop(&w);
     if (broke) drop(best);
     return broke ? status : TESS_OK;
+}
+
+/* Ranks of the tensor dimension wait for each sum of theirs, unless another micro-batch computes meanwhile. Cores have
+ * tiles of a few rows to compute; on a GPU one tile has all rows, and a second micro-batch is what there is: they go in
+ * pairs where that fits, and nothing more is copied to a GPU or back for it. */
+static tess_status in_pairs(tess_tensor *output, tess_step_conf *conf, const tess_limits *limits, bool late,
+                            struct way *best, tess_plan *least)
+{
+    int64_t copied = 0, copies = 0, moved;
+    conf->layout.pairs = output->g->conf.grid.tensor > 1;
+    tess_status status = fewest_moves(output, conf, limits, late, best, least);
+    if (status == TESS_OK) count_moves(best, limits, &copied, &moved);
+    const bool paired = status == TESS_OK && best->plan.pairs, lacks = status == TESS_INVALID && least->gpu.needed;
+    const bool other = conf->layout.pairs && (paired ? copied > 0 : lacks);
+    conf->layout.pairs = paired;
+    if (!other) return status;
+    struct way pairs = *best;
+    conf->layout.pairs = false;
+    status = fewest_moves(output, conf, limits, late, best, least);
+    if (status == TESS_OK) count_moves(best, limits, &copies, &moved);
+    conf->layout.pairs = status == TESS_OK && paired && copied <= copies;
+    struct way *worse = conf->layout.pairs ? best : &pairs;
+    drop(worse);
+    if (conf->layout.pairs) *best = pairs;
+    return status;
 }
 
 /* A link to a GPU, in bytes a second, as the rates below are a GPU's. */
@@ -317,9 +343,10 @@ tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, c
     tess_ranks_most(has, 3);
     plain.layout.late_ahead = has[0] || has[2] ? 0 : blocks_ahead(&output->g->conf.grid);
     TESS_TRY(tess_ranks_agree(limits->gpu.memory || limits->ram.ram ? tess_check_place(output->g) : TESS_OK));
-    const tess_status status = has[0]
-                                   ? fastest(output, &plain, limits, &best, out)
-                                   : fewest_moves(output, &plain, limits, has[1] && tess_step_waits(conf), &best, out);
+    const bool late = has[1] && tess_step_waits(conf);
+    const tess_status status = has[0]   ? fastest(output, &plain, limits, &best, out)
+                               : has[1] ? in_pairs(output, &plain, limits, late, &best, out)
+                                        : fewest_moves(output, &plain, limits, late, &best, out);
     if (status != TESS_OK) return status;
     const bool away = limits->ram.away >> TESS_ROLE_ACTIVATION & 1; /* asked for: of a block its input alone waits */
     if (conf->recompute_every > 0 && !conf->inputs_alone && !away && (has[0] || has[1] || has[2]))

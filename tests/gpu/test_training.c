@@ -416,7 +416,8 @@ TEST(graphs_that_are_refused)
 }
 
 /* Stages, and what stands beside them, by groups of NCCL from GPU to GPU (tests/gpu/nccl_over_mpi.c): the bits of
- * messages through RAM, and an end. */
+ * messages through RAM, and an end. With tensor parallelism GPUs have micro-batches in pairs, and the bits of cores,
+ * which have not. */
 TEST(stages_over_nccl)
 {
     static const struct {
@@ -425,6 +426,7 @@ TEST(stages_over_nccl)
     } runs[] = {{2, "parallel.pipeline=2"},
                 {2, "parallel.pipeline=2 parallel.interleave=2"},
                 {4, "parallel.pipeline=4"},
+                {2, "parallel.tensor=2"},
                 {4, "parallel.pipeline=2 parallel.tensor=2"},
                 {4, "parallel.pipeline=2 parallel.interleave=2 memory.gpu=112MiB"}};
     static struct figures by_nccl, by_mpi;
@@ -439,6 +441,12 @@ TEST(stages_over_nccl)
             train("stages", environment, settings, nccl ? &by_nccl : &by_mpi);
         }
         compare(&by_nccl, &by_mpi, 0);
+        if (strstr(runs[k].grid, "tensor")) {
+            snprintf(environment, sizeof environment, "STARPU_NCUDA=0 timeout 200 mpirun --oversubscribe -n %d",
+                     runs[k].ranks);
+            train("stages", environment, strcat(settings, " parallel.carrier=mpi"), &by_mpi);
+            compare(&by_nccl, &by_mpi, 0);
+        }
         if (check_failures) printf("%d ranks, %s\n", runs[k].ranks, runs[k].grid);
     }
     small_runs = false;

@@ -489,13 +489,43 @@ TEST(the_bubble_of_a_pipeline_is_that_of_theory)
                     int n, m = groups * p;
                     double *ends, known, span, work = 3.0 * m * v, bubble = (double)(p - 1) / (v * m);
                     tess_grid g = grid_of(stage, p, p, v, 0);
-                    free(tess_pipeline_order(&g, m, true, &n, &ends, &known, &span));
+                    free(tess_pipeline_order(&g, m, true, false, &n, &ends, &known, &span));
                     free(ends);
                     CHECK_EQ(n, 2 * m * v);
                     if (fabs((span - work) / work - bubble) > 1e-12)
                         CHECK_SAY("%d stages of %d chunks, %d micro-batches: a bubble of %g, expected %g", p, v, m,
                                   (span - work) / work, bubble);
                 }
+}
+
+/* Paired with a forward pass, a backward pass and it take no longer than one after the other, whatever the number of
+ * micro-batches; each pass begins behind what it reads. */
+TEST(pairs_of_passes_have_the_same_bubble)
+{
+    for (int p = 2; p <= 8; p++)
+        for (int m = 1; m <= 4 * p + 1; m++)
+            for (int stage = 0; stage < p; stage++) {
+                int n, paired = 0;
+                double *ends, known, span;
+                const tess_grid g = grid_of(stage, p, p, 1, 0);
+                struct tess_pass *pass = tess_pipeline_order(&g, m, true, true, &n, &ends, &known, &span);
+                CHECK_EQ(n, 2 * m);
+                for (int k = 0; k < n; k++) {
+                    const struct tess_pass *x = &pass[k], *other = x + (x->kind == TESS_PASS_FORWARD ? 1 : -1);
+                    const double *mine = &ends[(x->chunk * m + x->micro) * 2];
+                    const bool backward = x->kind == TESS_PASS_BACKWARD;
+                    paired += x->paired;
+                    if (x->paired) CHECK(other->paired && other->kind != x->kind && other->time == x->time);
+                    if (!backward && stage > 0) CHECK(x->time >= mine[-2 * m]);
+                    if (backward) CHECK(x->time >= (stage + 1 < p ? mine[2 * m + 1] : mine[0]));
+                    CHECK_EQ(mine[backward], x->time + (x->paired ? 3 : 1 + backward));
+                }
+                const int ahead = 2 * (p - 1 - stage) + 1;
+                CHECK_EQ(paired, m > ahead ? 2 * (m - ahead) : 0);
+                if (span > 3 * (m + p - 1)) CHECK_SAY("%d stages, %d micro-batches: %g long", p, m, span);
+                free(pass);
+                free(ends);
+            }
 }
 
 /* With gradients of weights as passes of their own, forward, backward and these as long each: no section holds more
@@ -511,7 +541,7 @@ TEST(zero_bubble_orders_halve_the_bubble)
                     double *ends, known, span;
                     tess_grid g = grid_of(stage, p, p, v, 0);
                     g.schedule = v == 1 ? TESS_ZB_H1 : TESS_ZB_V;
-                    struct tess_pass *pass = tess_pipeline_order(&g, m, true, &n, &ends, &known, &span);
+                    struct tess_pass *pass = tess_pipeline_order(&g, m, true, false, &n, &ends, &known, &span);
                     CHECK_EQ(n, 3 * m * v);
                     for (int k = 0; k < n; k++) {
                         const struct tess_pass *x = &pass[k];
@@ -532,7 +562,7 @@ TEST(zero_bubble_orders_halve_the_bubble)
                     free(ends);
                     g = grid_of(stage, p, p, v, 0); /* a step that only evaluates has forward passes alone */
                     g.schedule = v == 1 ? TESS_ZB_H1 : TESS_ZB_V;
-                    free(tess_pipeline_order(&g, m, false, &n, &ends, &known, &span));
+                    free(tess_pipeline_order(&g, m, false, false, &n, &ends, &known, &span));
                     free(ends);
                     CHECK_EQ(n, m * v);
                 }

@@ -30,6 +30,7 @@ struct outcome {
     double loss[STEPS], norm[STEPS];
     float **part[TESS_PARTS];
     int params;
+    int turns; /* how often the list goes from one micro-batch to another */
 };
 
 static const tess_graph_conf small = {.tile_rows = T, .tile_elements = 16 * C, .loss_rows = 20},
@@ -40,7 +41,20 @@ static const tess_graph_conf *sizes(int which)
     return which == WIDE ? &large : &small;
 }
 
+static bool whole_tiles;  /* with all rows of a micro-batch */
 static int near_here = 1; /* ranks that share a machine, as the graph is told */
+
+static int turns_of(const tess_program *p)
+{
+    const tess_origin *last = NULL;
+    int n = 0;
+    for (size_t k = 0; k < p->tasks; k++) {
+        if (!p->origin[k].of) continue;
+        n += last && last->micro != p->origin[k].micro;
+        last = &p->origin[k];
+    }
+    return n;
+}
 
 static struct outcome train(int which, tess_dtype dtype, const tess_grid *grid, const tess_step_conf *conf)
 {
@@ -51,9 +65,11 @@ static struct outcome train(int which, tess_dtype dtype, const tess_grid *grid, 
     int64_t first, count;
     g.dtype = dtype;
     g.grid = *grid;
+    if (whole_tiles) g.tile_rows = B * T;
     net_make(&n, &g, bodies[which]);
     tess_graph_set_near(n.g, near_here, 0);
     OK(tess_step_new(n.loss, conf, &s));
+    o.turns = turns_of(s->low.program);
     OK(tess_graph_init(n.g, 3));
     tess_step_share(s, &first, &count);
     for (int64_t k = 0; k < steps; k++) {
@@ -635,6 +651,42 @@ TEST(tensor_parallel_is_near_one_rank)
                 if (grid_of(&grid, 1, tensor))
                     near_alone(&grid, 2, which, (tess_dtype)(stage % 2), conf, stage % 2 ? 1e-2 : 1e-4);
             }
+    tess_stop();
+}
+
+/* While ranks sum what one micro-batch has made another computes: forward and backward of one and the next, or of a
+ * pipeline's forward and backward passes. */
+TEST(micro_batches_in_pairs_have_the_same_bits)
+{
+    OK(tess_start_rooms(&(tess_machine){.workers = 1}, &(tess_rooms){.pipeline = true, .lanes = TESS_MESSAGE_LANES}));
+    whole_tiles = true;
+    for (int pipeline = 1; pipeline <= 2; pipeline++)
+        for (int tensor = 1; tensor <= 4; tensor++)
+            for (int which = 0; which < 3; which++)
+                for (int stage = 0; stage < 3; stage++) {
+                    tess_grid grid = {.stage = stage};
+                    tess_step_conf conf = training;
+                    char what[100];
+                    if ((which == 2 && stage != 1) || (pipeline == 2 && stage == 2)) continue;
+                    if (!grid_of(&grid, pipeline, tensor)) continue;
+                    conf.deterministic = (which + stage) % 2;
+                    conf.micro = (grid.data > 2 ? 3 : 5) * grid.data;
+                    conf.layout.by_layer = stage == 2;
+                    conf.layout.late = stage == 1;
+                    if (which == 1) conf.optimizer.clip = 0;
+                    if (which > stage) conf.recompute_every = 1;
+                    struct outcome alone = train(which, (tess_dtype)(stage % 2), &grid, &conf);
+                    conf.layout.pairs = true;
+                    struct outcome pairs = train(which, (tess_dtype)(stage % 2), &grid, &conf);
+                    snprintf(what, sizeof what, "data %d pipeline %d tensor %d stage %d in pairs", grid.data, pipeline,
+                             tensor, stage);
+                    compare(&pairs, &alone, which, what, true, 0);
+                    if (pairs.turns < 4 * alone.turns)
+                        CHECK_SAY("%s %s: %d turns, %d without", body_names[which], what, pairs.turns, alone.turns);
+                    forget(&pairs);
+                    forget(&alone);
+                }
+    whole_tiles = false;
     tess_stop();
 }
 

@@ -598,6 +598,28 @@ TEST(chunks_shorten_a_pipeline_of_gpus)
     }
 }
 
+/* One micro-batch, whose sums are waited for; several of them; stages that have them in an order
+ * without pairs, and in pairs. */
+TEST(another_micro_batch_hides_the_sums_of_tensor_ranks)
+{
+    static const char *const runs[4][3] = {{"parallel.pipeline=1", "train_batch_size=1", "parallel.schedule=1f1b"},
+                                           {"parallel.pipeline=1", "train_batch_size=8", "parallel.schedule=1f1b"},
+                                           {"parallel.pipeline=2", "train_batch_size=16", "parallel.schedule=zb-h1"},
+                                           {"parallel.pipeline=2", "train_batch_size=16", "parallel.schedule=1f1b"}};
+    double exposed[4];
+    SIMULATE_SETUP();
+    for (int i = 0; i < 4; i++) {
+        write_gpu_node("node.json", i < 2 ? 2 : 4, NVLINK, "");
+        DONE("simulate", "run.json", "--machine", "node.json", "--steps", "1", "parallel.tensor=2", runs[i][0],
+             runs[i][1], runs[i][2], "train_micro_batch_size_per_gpu=1", "data.seq_length=2048", "bf16.enabled=true",
+             "model={\"model_type\": \"gpt2\", \"n_layer\": 4, \"n_embd\": 2048, \"n_head\": 16, "
+             "\"vocab_size\": 64, \"n_positions\": 2048}");
+        exposed[i] = behind(ran.out, "without a task for ");
+    }
+    if (!(exposed[1] < exposed[0] / 2 && exposed[3] < 0.7 * exposed[2]))
+        CHECK_SAY("of one %g%%, of eight %g%%; of stages %g and %g", exposed[0], exposed[1], exposed[2], exposed[3]);
+}
+
 /* Two pipelines of four stages, whose gradients meet over a slow network: a stage waits for those of none but its own.
  */
 TEST(a_stage_sends_what_others_wait_for_before_its_gradients)

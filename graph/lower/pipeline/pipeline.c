@@ -151,7 +151,7 @@ static struct transfer *transfers(const tess_lower *L, const struct crossing *al
         for (int64_t m = 0; m < L->micros; m++)
             for (int back = 0; back <= (int)tess_wants_gradient(L, all[k].t); back++) {
                 const int from = back ? all[k].first : all[k].from, to = back ? all[k].from : all[k].first;
-                const double begins = *tess_end_of(&e, to, m, back) - tess_pass_length(L->grid, back);
+                const double begins = *tess_begin_of(&e, to, m, back);
                 if (of(L, from) == mine || of(L, to) == mine)
                     t[(*count)++] = (struct transfer){begins, k, m, back, of(L, from) == mine, from};
             }
@@ -159,16 +159,25 @@ static struct transfer *transfers(const tess_lower *L, const struct crossing *al
     return t;
 }
 
-/* Those that are due at a time, from *at on. */
+/* Which of a chunk's sets of tiles a micro-batch has. */
+static int set_of(const tess_lower *L, int chunk, int64_t micro, const int *sets)
+{
+    return 2 * (chunk / L->grid->pipeline + L->grid->interleave * (int)(micro % sets[chunk]));
+}
+
+/* Those that are due at a time, from *at on. A gradient that comes is one of its micro-batch's tiles. */
 static void transfer_until(tess_lower *L, double time, const struct transfer *t, size_t count, size_t *at,
-                           const struct crossing *all)
+                           const struct crossing *all, const int *sets)
 {
     for (; *at < count && t[*at].time <= time; ++*at) {
         const struct transfer *x = &t[*at];
         const struct crossing *c = &all[x->crossing];
+        const int set = L->p->set;
         L->micro = x->micro;
+        if (!x->sends && x->gradient) tess_program_slots(L->p, set_of(L, c->from, x->micro, sets), false);
         cross(L, c->t, x->crossing, of(L, x->sends == x->gradient ? c->from : c->first), x->sends, x->gradient);
         for (int i = 0; i < tess_lower_tiles(L, c->t) && x->sends && x->gradient; i++) tess_lower_release(L, c->t, i);
+        tess_program_slots(L->p, set, false);
     }
 }
 
@@ -214,7 +223,8 @@ static int in_flight(const tess_lower *L, const struct tess_pass *pass, int n, i
     for (int k = 0; k < n; k++) {
         if (pass[k].chunk != chunk || pass[k].kind != TESS_PASS_FORWARD) continue;
         int now = 1;
-        for (int64_t m = 0; m < pass[k].micro; m++) now += until[m] > pass[k].time;
+        for (int64_t m = 0; m < pass[k].micro; m++)
+            now += until[m] > pass[k].time || (pass[k].paired && until[m] == pass[k].time);
         if (now > most) most = now;
     }
     return most;
@@ -222,24 +232,24 @@ static int in_flight(const tess_lower *L, const struct tess_pass *pass, int n, i
 
 /* Each of a chunk's micro-batches in flight has a set of tiles. What comes for their forward passes has one set more,
  * so that it may come while a pass still needs all others. */
-static void begin_pass(tess_lower *L, const struct tess_pass *pass, int sets)
+static void begin_pass(tess_lower *L, const struct tess_pass *pass, const int *sets)
 {
     const int chunk = pass->chunk / L->grid->pipeline, v = L->grid->interleave;
     L->p->now.backward = pass->kind != TESS_PASS_FORWARD;
-    L->comes = 2 * (chunk + v * (int)(pass->micro % (sets + 1))) + 1;
+    L->comes = 2 * (chunk + v * (int)(pass->micro % (sets[pass->chunk] + 1))) + 1;
     tess_program_slots(L->p, L->comes, true);
-    tess_program_slots(L->p, 2 * (chunk + v * (int)(pass->micro % sets)), pass->kind == TESS_PASS_FORWARD);
+    tess_program_slots(L->p, set_of(L, pass->chunk, pass->micro, sets), pass->kind == TESS_PASS_FORWARD);
 }
 
 void tess_lower_pipeline(tess_lower *L, bool *wanted)
 {
     int n, cross_count, mine = tess_grid_section(L->grid);
     double known, span, *ends;
-    size_t count, at = 0;
+    size_t count, at = 0, before = 0;
     TESS_FREED int *chunk = tess_pipeline_chunks(L->g);
     TESS_FREED struct crossing *all = crossings(L, chunk, wanted, &cross_count);
     TESS_FREED struct tess_pass *pass =
-        tess_pipeline_order(L->grid, L->micros, L->conf->train, &n, &ends, &known, &span);
+        tess_pipeline_order(L->grid, L->micros, L->conf->train, L->pairs, &n, &ends, &known, &span);
     TESS_FREED struct transfer *t = transfers(L, all, cross_count, ends, &count);
     TESS_FREED int *sets = tess_alloc((size_t)tess_chunks(L->grid) * sizeof *sets);
     bool told = false;
@@ -251,16 +261,19 @@ void tess_lower_pipeline(tess_lower *L, bool *wanted)
         if (L->g->param[k]->held->on.shared && !L->g->param[k]->held->on.absent) tess_lower_late(L, L->g->param[k]);
     for (int k = 0; k <= n; k++) {
         const double time = k < n ? pass[k].time : HUGE_VAL;
-        if (k < n) begin_pass(L, &pass[k], sets[pass[k].chunk]);
+        if (k < n) begin_pass(L, &pass[k], sets);
         if (!told && time >= known) {
-            transfer_until(L, known, t, count, &at, all);
+            transfer_until(L, known, t, count, &at, all, sets);
             tess_lower_losses(L);
             told = true;
         }
-        transfer_until(L, time, t, count, &at, all);
+        transfer_until(L, time, t, count, &at, all, sets);
         tess_lower_owed(L);
         L->recomputed = -1;
+        const size_t begin = L->p->tasks;
         if (k < n) run_pass(L, &pass[k], chunk, wanted);
+        if (k < n && pass[k].paired && pass[k].kind == TESS_PASS_BACKWARD) tess_program_pair(L->p, before, begin);
+        before = begin;
     }
     L->p->now.backward = true;
     for (int k = 0; k < L->g->params && L->conf->train; k++)

@@ -22,7 +22,7 @@ static inline double tess_pass_length(const tess_grid *g, bool backward)
     return backward && g->schedule == TESS_1F1B ? 2 : 1;
 }
 
-/* The end of each pass, by chunk, micro-batch and direction; less than 0: it is yet to come. */
+/* The end of each pass, by chunk, micro-batch and direction; less than 0: it is yet to come. Behind them the starts. */
 struct tess_ends {
     double *at;
     int64_t micros;
@@ -32,6 +32,11 @@ struct tess_ends {
 static inline double *tess_end_of(const struct tess_ends *e, int chunk, int64_t micro, bool backward)
 {
     return &e->at[(chunk * e->micros + micro) * 2 + backward];
+}
+
+static inline double *tess_begin_of(const struct tess_ends *e, int chunk, int64_t micro, bool backward)
+{
+    return tess_end_of(e, chunk, micro, backward) + e->chunks * e->micros * 2;
 }
 
 #endif

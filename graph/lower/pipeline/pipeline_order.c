@@ -1,6 +1,8 @@
 /* Which pass each section of a pipeline takes up next: 1F1B, as many forward passes as it takes to fill the sections
  * behind, then one backward for one forward, which bounds the activations that wait. Interleaved, a section goes round
- * its chunks with a group of micro-batches at a time.
+ * its chunks with a group of micro-batches at a time. In pairs, forward and backward pass go in turns, op by op, of
+ * micro-batches that are twice as far apart, since what one makes is there for another section when both have ended:
+ * the step takes as long, but for what ranks of the tensor dimension wait for, and twice as many activations wait.
  *
  * The products of a weight's gradient need not come with the others of a backward pass, which the section before waits
  * for. In a zero-bubble order they are a pass of their own (waits.c), which a section takes up where it would wait: the
@@ -46,15 +48,18 @@ static struct tess_pass weights_of(int section, int64_t micro)
 }
 
 /* Gradients of weights come as many micro-batches late as sections are ahead: so each section has as many in flight. */
-static void order_of(const tess_grid *g, int64_t micros, int section, bool train, order *o)
+static void order_of(const tess_grid *g, int64_t micros, int section, bool train, bool pairs, order *o)
 {
     int64_t all = micros * g->interleave, warm = g->pipeline - 1 - section, f = 0, b = 0;
+    if (pairs) warm = 2 * warm + 1;
     if (g->interleave > 1) warm = 2 * warm + (g->interleave - 1) * g->pipeline;
     if (warm > all || !train) warm = all;
     while (f < warm) o->pass[o->n++] = pass_of(g, micros, section, f++, false);
     while (train && b < all) {
-        if (f < all) o->pass[o->n++] = pass_of(g, micros, section, f++, false);
+        const bool both = f < all;
+        if (both) o->pass[o->n++] = pass_of(g, micros, section, f++, false);
         o->pass[o->n++] = pass_of(g, micros, section, b++, true);
+        for (int k = 1; k <= 2 && both && pairs; k++) o->pass[o->n - k].paired = true;
         if (apart(g) && b > section) o->pass[o->n++] = weights_of(section, b - 1 - section);
     }
     for (int64_t w = b > section ? b - section : 0; apart(g) && w < b; w++) o->pass[o->n++] = weights_of(section, w);
@@ -69,35 +74,46 @@ static void plain_order(const tess_grid *g, int64_t micros, int section, bool tr
     for (int64_t i = 0; i < all && train; i++) o->pass[o->n++] = pass_of(g, micros, section, i, true);
 }
 
+/* Takes up the next pass of a section, or the next two where they are paired; false where what it reads is yet to come.
+ */
+static bool take_up(const tess_grid *g, order *o, const struct tess_ends *e)
+{
+    struct tess_pass *p = &o->pass[o->at];
+    const int n = p->paired ? 2 : 1;
+    double begin = o->free, length = 0;
+    for (int k = 0; k < n; k++) {
+        const bool backward = p[k].kind == TESS_PASS_BACKWARD, waited = p[k].kind == TESS_PASS_WEIGHTS;
+        const double ready = waited ? 0 : ready_at(e, p[k].chunk, p[k].micro, backward);
+        if (ready < 0) return false;
+        if (ready > begin) begin = ready;
+        length += tess_pass_length(g, backward);
+    }
+    o->free = begin + length;
+    for (int k = 0; k < n; k++) {
+        const bool backward = p[k].kind == TESS_PASS_BACKWARD;
+        p[k].time = begin;
+        if (p[k].kind == TESS_PASS_WEIGHTS) continue;
+        *tess_end_of(e, p[k].chunk, p[k].micro, backward) = o->free;
+        *tess_begin_of(e, p[k].chunk, p[k].micro, backward) = begin;
+    }
+    o->at += n;
+    return true;
+}
+
 /* Plays the orders of all sections through; false where they wait for each other. */
 static bool play(const tess_grid *g, order *o, const struct tess_ends *e)
 {
-    bool moved = true;
-    size_t left = 0;
-    for (int s = 0; s < g->pipeline; s++) {
-        o[s].at = 0;
-        o[s].free = 0;
-        left += (size_t)o[s].n;
-    }
+    bool moved = true, left = true;
+    for (int s = 0; s < g->pipeline; s++) o[s].free = o[s].at = 0;
     for (int64_t i = 0; i < e->chunks * e->micros * 2; i++) e->at[i] = -1;
-    while (left > 0 && moved) {
-        moved = false;
-        for (int s = 0; s < g->pipeline; s++)
-            while (o[s].at < o[s].n) {
-                struct tess_pass *p = &o[s].pass[o[s].at];
-                const bool backward = p->kind == TESS_PASS_BACKWARD;
-                const bool waited = p->kind == TESS_PASS_WEIGHTS;
-                const double ready = waited ? 0 : ready_at(e, p->chunk, p->micro, backward);
-                if (ready < 0) break;
-                p->time = ready > o[s].free ? ready : o[s].free;
-                o[s].free = p->time + tess_pass_length(g, backward);
-                if (!waited) *tess_end_of(e, p->chunk, p->micro, backward) = o[s].free;
-                o[s].at++;
-                left--;
-                moved = true;
-            }
+    while (left && moved) {
+        left = moved = false;
+        for (int s = 0; s < g->pipeline; s++) {
+            while (o[s].at < o[s].n && take_up(g, &o[s], e)) moved = true;
+            left |= o[s].at < o[s].n;
+        }
     }
-    return left == 0;
+    return !left;
 }
 
 /* What a section could begin at a time; of the earliest, backward goes before forward, and that before weights, and the
@@ -124,15 +140,18 @@ static struct tess_pass next_of(const tess_grid *g, int s, const order *o, const
             if (!back && train && held == e->chunks) continue;
             const double ready = ready_at(e, c, m, back);
             if (ready < 0) continue;
-            struct tess_pass p = {c, m, back ? TESS_PASS_BACKWARD : TESS_PASS_FORWARD,
-                                  ready > o->free ? ready : o->free};
+            const struct tess_pass p = {.chunk = c,
+                                        .micro = m,
+                                        .kind = back ? TESS_PASS_BACKWARD : TESS_PASS_FORWARD,
+                                        .time = ready > o->free ? ready : o->free};
             if (best.time < 0 || is_before(&p, &best)) best = p;
         }
     }
     int at = o->at;
     while (at < o->n && o->pass[at].kind != TESS_PASS_BACKWARD) at++;
     if (at == o->n) return best;
-    struct tess_pass w = {o->pass[at].chunk, o->pass[at].micro, TESS_PASS_WEIGHTS, o->free};
+    const struct tess_pass w = {
+        .chunk = o->pass[at].chunk, .micro = o->pass[at].micro, .kind = TESS_PASS_WEIGHTS, .time = o->free};
     return best.time < 0 || is_before(&w, &best) ? w : best;
 }
 
@@ -164,24 +183,25 @@ static void play_freely(const tess_grid *g, bool train, order *o, const struct t
             continue;
         }
         *tess_end_of(e, p.chunk, p.micro, backward) = o[of].free;
+        *tess_begin_of(e, p.chunk, p.micro, backward) = p.time;
         next[p.chunk][backward]++;
         held[of] += !backward;
     }
     free(next);
 }
 
-struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool train, int *n, double **ends,
+struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool train, bool pairs, int *n, double **ends,
                                       double *losses_known, double *span)
 {
     TESS_FREED order *o = tess_alloc((size_t)g->pipeline * sizeof *o);
-    const struct tess_ends e = { *ends = tess_alloc((size_t)tess_chunks(g) * (size_t)micros * 2 * sizeof **ends),
+    const struct tess_ends e = { *ends = tess_alloc((size_t)tess_chunks(g) * (size_t)micros * 4 * sizeof **ends),
                                  micros, tess_chunks(g)};
     for (int s = 0; s < g->pipeline; s++)
         o[s].pass = tess_alloc((size_t)(3 * micros * g->interleave) * sizeof *o[s].pass);
     if (g->schedule == TESS_ZB_V) {
         play_freely(g, train, o, &e);
     } else {
-        for (int s = 0; s < g->pipeline; s++) order_of(g, micros, s, train, &o[s]);
+        for (int s = 0; s < g->pipeline; s++) order_of(g, micros, s, train, pairs, &o[s]);
         if (!play(g, o, &e)) {
             for (int s = 0; s < g->pipeline; s++) plain_order(g, micros, s, train, &o[s]);
             TESS_ASSERT(play(g, o, &e));
@@ -206,7 +226,7 @@ double tess_grid_bubble(const tess_grid *g, int64_t micros)
 {
     int n;
     double *ends, known, span;
-    free(tess_pipeline_order(g, micros, true, &n, &ends, &known, &span));
+    free(tess_pipeline_order(g, micros, true, false, &n, &ends, &known, &span));
     free(ends);
     return span / (double)(3 * micros * g->interleave) - 1;
 }

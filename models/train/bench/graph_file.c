@@ -114,8 +114,8 @@ static json_t *head(const tess_run *r, const tess_step *step, const tess_rates *
     json_t *o = tess_plan_facts(r, step, &p, 0);
     json_object_set_new(o, "rank", json_integer(r->rank));
     json_object_set_new(o, "plan",
-                        json_pack("{s:b, s:b, s:b, s:i}", "placed", placed, "by_layer", r->plan.by_layer, "late",
-                                  r->plan.late, "workers", workers));
+                        json_pack("{s:b, s:b, s:b, s:b, s:i}", "placed", placed, "by_layer", r->plan.by_layer, "pairs",
+                                  r->plan.pairs, "late", r->plan.late, "workers", workers));
     if (!rates) return o;
     json_object_set_new(o, "rates",
                         json_pack("{s:f, s:f, s:f, s:f, s:f}", "flops", rates->flops, "copy", rates->copy, "read",
