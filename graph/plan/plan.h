@@ -212,6 +212,7 @@ typedef struct tess_times {
     const double *gpu, *cores; /* [task]: there; of a message, the first */
     const uint8_t *lane;       /* [task]: of a message */
     bool messages_on_gpu;      /* they take tiles from its memory */
+    bool pairs;                /* micro-batches go in pairs, so whoever waits has others beside */
     uint64_t room[TESS_TIER_DISK];
     double in[TESS_TIER_DISK], out[TESS_TIER_DISK], latency[TESS_TIER_DISK]; /* rates to the level and from it */
     double ram; /* rate of RAM, which what cores do shares with copies; 0: it does not */

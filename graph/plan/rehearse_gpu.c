@@ -52,7 +52,8 @@ struct rehearsal {
 };
 
 /* How something is done: no earlier than what comes before it in the list; or in the time in which that waited; or, a
- * sum of gradients, which none but updates wait for, behind all that is ready while it waits. */
+ * sum of gradients, which none but updates wait for, behind all that is ready while it waits; so all of two
+ * micro-batches in turns. */
 enum manner { IN_TURN, FILLS, YIELDS };
 
 static void skip(struct line *l, double from, double to, enum manner how)
@@ -262,7 +263,7 @@ static void run_task(struct rehearsal *r, size_t k)
     if (gpu) look_at(r, k);
     const double ready = gather(r, k, !gpu),
                  end = r->u->task[k].where == TESS_IS_MESSAGE ? work(&r->lane[t->lane[k]], ready, t->gpu[k], IN_TURN)
-                       : gpu ? work(&r->gpu, ready, t->gpu[k], sums(r->u, k) ? YIELDS : FILLS)
+                       : gpu ? work(&r->gpu, ready, t->gpu[k], t->pairs || sums(r->u, k) ? YIELDS : FILLS)
                              : work(&r->cores, ready, t->cores[k], IN_TURN);
     r->submitted[k] = r->settled;
     settle(r, k, !gpu, end);

@@ -188,6 +188,7 @@ void tess_step_rehearse(const tess_step *s, const tess_plan *plan, const tess_st
                         .cores = cores,
                         .lane = lane,
                         .messages_on_gpu = tess_ranks() > 1,
+                        .pairs = plan->pairs,
                         .room = {plan->gpu.room, plan->ram.disk ? plan->ram.room : UINT64_MAX},
                         .in = {stage->link, stage->drive.read_rate / slower},
                         .out = {stage->link, stage->drive.write_rate / slower},
