@@ -190,29 +190,40 @@ static tess_status fewest_moves(tess_tensor *output, const tess_step_conf *conf,
     return broke ? status : TESS_OK;
 }
 
+/* Whether a step in pairs is another one, and all that it has at a time is no more than a GPU's memory. */
+static tess_status pairs_fit(tess_tensor *output, const tess_step_conf *conf, const tess_limits *limits, bool *fit)
+{
+    tess_step_conf pairs = *conf;
+    tess_step *s = NULL;
+    tess_holds holds;
+    pairs.layout.pairs = true;
+    TESS_TRY(tess_ranks_agree(tess_step_new(output, &pairs, &s)));
+    tess_step_holds(s, &holds);
+    int64_t lacks = !s->low.pairs || (limits->gpu.memory && holds.peak_total > limits->gpu.memory);
+    tess_ranks_most(&lacks, 1);
+    *fit = !lacks;
+    tess_step_free(s);
+    return TESS_OK;
+}
+
 /* Ranks of the tensor dimension wait for each sum of theirs, unless another micro-batch computes meanwhile. Cores have
  * tiles of a few rows to compute; on a GPU one tile has all rows, and a second micro-batch is what there is: they go in
- * pairs where that fits, and nothing more is copied to a GPU or back for it. */
+ * pairs where that fits, and nothing is copied to a GPU or back. */
 static tess_status in_pairs(tess_tensor *output, tess_step_conf *conf, const tess_limits *limits, bool late,
                             struct way *best, tess_plan *least)
 {
-    int64_t copied = 0, copies = 0, moved;
-    conf->layout.pairs = output->g->conf.grid.tensor > 1;
-    tess_status status = fewest_moves(output, conf, limits, late, best, least);
+    int64_t copied = 0, moved;
+    bool fit = false;
+    *best = (struct way){0};
+    if (output->g->conf.grid.tensor > 1) TESS_TRY(pairs_fit(output, conf, limits, &fit));
+    conf->layout.pairs = fit;
+    const tess_status status = fewest_moves(output, conf, limits, late, best, least);
+    if (!fit) return status;
     if (status == TESS_OK) count_moves(best, limits, &copied, &moved);
-    const bool paired = status == TESS_OK && best->plan.pairs, lacks = status == TESS_INVALID && least->gpu.needed;
-    const bool other = conf->layout.pairs && (paired ? copied > 0 : lacks);
-    conf->layout.pairs = paired;
-    if (!other) return status;
-    struct way pairs = *best;
+    if (status == TESS_OK ? copied == 0 : status != TESS_INVALID || !least->gpu.needed) return status;
+    drop(best);
     conf->layout.pairs = false;
-    status = fewest_moves(output, conf, limits, late, best, least);
-    if (status == TESS_OK) count_moves(best, limits, &copies, &moved);
-    conf->layout.pairs = status == TESS_OK && paired && copied <= copies;
-    struct way *worse = conf->layout.pairs ? best : &pairs;
-    drop(worse);
-    if (conf->layout.pairs) *best = pairs;
-    return status;
+    return fewest_moves(output, conf, limits, late, best, least);
 }
 
 /* A link to a GPU, in bytes a second, as the rates below are a GPU's. */
